@@ -1,0 +1,354 @@
+"""OpenAI Codex (`codex exec --json`), answer mode.
+
+Facts are from recorded runs of 0.171.0.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from supervisor.model.completion import Billing, Usage
+from supervisor.model.errors import Failure, as_error, failure
+from supervisor.model.events import (
+    ErrorReported,
+    FileChanged,
+    Notice,
+    Reasoning,
+    Record,
+    Started,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    TurnEnded,
+    Unrecognized,
+    UsageReported,
+)
+from supervisor.model.launch import Launch, PrivateFile
+from supervisor.protocol.decode import count, obj, objects, string
+from supervisor.protocol.schema import json_schema, strict_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from supervisor.model.adapter import JsonObject
+    from supervisor.model.completion import Exit
+    from supervisor.model.errors import Code
+    from supervisor.model.launch import Places
+    from supervisor.model.request import Effort, Request
+
+_EFFORTS: tuple[Effort, ...] = (
+    *("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"),
+)
+_CHARACTER_LIMIT = 1_048_576  # "Input exceeds the maximum length", exit 1
+_ARGUMENT_LIMIT = 131_071  # Linux refuses a longer single argument with E2BIG
+
+# What the model could act with. A name that the CLI does not know ends the start with an error, which
+# is wanted: a renamed tool must not come back unseen.
+_FEATURES_OFF = (
+    *("shell_tool", "unified_exec", "code_mode_host", "view_image", "image_generation"),
+    *("apps", "plugins", "remote_plugin", "tool_suggest", "skill_search", "sleep_tool"),
+    *("multi_agent", "goals", "hooks"),
+    "shell_snapshot",  # starts a login shell in a session of its own
+    "unbounded_connection_retries",  # would try for ever when the server cannot be reached
+)
+_SETTINGS = (
+    'web_search="disabled"',
+    "agents.enabled=false",  # --disable multi_agent leaves the sub-agent tools
+    "project_doc_max_bytes=0",
+    "analytics.enabled=false",  # without it the process ends 5 s late when that host is out of reach
+)
+
+
+class Codex:
+    """The adapter for `codex`."""
+
+    kind = "codex"
+    program = "codex"
+    tested_versions = ("0.171.0",)
+    variables = ("CODEX_HOME", "CODEX_SQLITE_HOME", "CODEX_CA_CERTIFICATE")
+
+    def natives(self, program: str, machine: str) -> tuple[str, ...]:
+        """The npm package's `bin/codex.js` starts the native binary of a sibling package."""
+        root, found, _ = program.rpartition("/codex/bin/codex.js")
+        arch = {"x86_64": "x64", "aarch64": "arm64"}.get(machine)
+        if not found or arch is None:
+            return ()
+        inside = f"codex-linux-{arch}/vendor/{machine}-unknown-linux-musl/bin/codex"
+        inner = f"{root}/codex/node_modules/@openai"
+        return tuple(f"{place}/{inside}" for place in (root, inner))
+
+    def plan(self, request: Request[Any], places: Places, environ: Mapping[str, str]) -> Launch:
+        """See `Adapter.plan`. The prompt goes by stdin: as an argument it may be a flag or a command.
+
+        System text goes as developer instructions: codex's own base instructions stay, because the
+        ChatGPT backend was seen to refuse others ("Instructions are not valid").
+        """
+        if request.billing == "subscription" and environ.get("CODEX_API_KEY"):
+            # It outranks auth.json and the ChatGPT login, and no event says who pays.
+            raise as_error(failure("auth.api_key_in_use"))
+        if len(request.prompt) > _CHARACTER_LIMIT:
+            raise _too_large("prompt", f"{len(request.prompt)} characters", _CHARACTER_LIMIT)
+        arguments = [
+            *("exec", "--json", "--ephemeral", "--skip-git-repo-check"),
+            *("--ignore-user-config", "--ignore-rules", "-s", "read-only", "-C", places.work),
+        ]
+        for feature in _FEATURES_OFF:
+            arguments += ["--disable", feature]
+        for setting in (*_SETTINGS, *_request_settings(request)):
+            arguments += ["-c", setting]
+        files: list[PrivateFile] = []
+        if request.schema is not None:
+            schema = strict_schema(json_schema(request))
+            files.append(PrivateFile(name="schema.json", content=json.dumps(schema).encode()))
+            arguments += ["--output-schema", f"{places.files}/schema.json"]
+        if request.model is not None:
+            arguments += ["-m", request.model]
+        # The CLI takes a byte order mark off the head of its input; behind a newline it stays.
+        head = "\n" if request.prompt.startswith("\ufeff") else ""
+        return Launch(
+            arguments=(*arguments, "-"),
+            stdin=(head + request.prompt).encode(),
+            files=tuple(files),
+            silent_while_thinking=True,
+            optional_as_null=True,
+            polite="INT",  # on SIGTERM it dies at once and leaves its tools
+        )
+
+    def decoder(self, request: Request[Any], environ: Mapping[str, str]) -> CodexDecoder:
+        """See `Adapter.decoder`."""
+        return CodexDecoder(api_key=bool(environ.get("CODEX_API_KEY")))
+
+    def diagnose(self, exit: Exit, stderr: str) -> Failure | None:  # noqa: A002
+        """See `Adapter.diagnose`. Start-up errors are plain text on stderr; usage errors exit 2."""
+        if exit.code == 2 or "unknown configuration field" in stderr:
+            return failure("cli.bad_flag")
+        if "Input exceeds the maximum length" in stderr:
+            return failure("request.too_large")
+        if "codex home" in stderr or "in-process app-server" in stderr:
+            return failure(
+                "config.invalid",
+                "The CLI cannot use its own state folder.",
+                hint="Check that CODEX_HOME (or ~/.codex) exists and can be written.",
+            )
+        if "is not a terminal" in stderr:
+            return failure("cli.needs_terminal")
+        if "login is required" in stderr or "Not logged in" in stderr:
+            return failure("auth.required")
+        return None
+
+
+class CodexDecoder:
+    """Reads `codex exec --json`."""
+
+    def __init__(self, *, api_key: bool) -> None:
+        self._api_key = api_key
+        self._refusal: Failure | None = None
+
+    def record(self, value: JsonObject, size: int, at: datetime) -> Sequence[Record]:
+        match string(value, "type"):
+            case "thread.started":
+                return [Started(session_id=string(value, "thread_id"))]
+            case "turn.started":
+                return [Notice(code="status", message="The CLI began a turn.")]
+            case "item.started" | "item.updated" | "item.completed" as event:
+                return _item(obj(value, "item"), event.removeprefix("item."), size)
+            case "error":
+                return _error(string(value, "message") or "")
+            case "turn.completed":
+                usage = _usage(obj(value, "usage"))
+                reported = [] if usage is None else [UsageReported(usage=usage)]
+                return [*reported, TurnEnded(failure=None, usage=usage)]
+            case "turn.failed":
+                message = string(obj(value, "error"), "message") or ""
+                return [TurnEnded(failure=_failure(message))]
+            case name:
+                return [Unrecognized(type=name, size=size)]
+
+    def billing(self) -> Billing:
+        if self._api_key:
+            return Billing(payer="api_key", evidence="CODEX_API_KEY, which outranks every login")
+        return Billing(payer="unknown", evidence="codex's events do not say who pays")
+
+
+def _request_settings(request: Request[Any]) -> list[str]:
+    settings: list[str] = []
+    if request.effort is not None:
+        settings.append(f'model_reasoning_effort="{request.effort}"')
+    if request.system is not None:
+        # A JSON string without escapes for plain text is also a TOML string.
+        setting = f"developer_instructions={json.dumps(request.system, ensure_ascii=False)}"
+        setting = setting.replace("\x7f", "\\u007f")  # TOML wants it escaped, JSON does not
+        if len(setting.encode()) > _ARGUMENT_LIMIT:
+            raise _too_large(
+                "system text", f"{len(request.system.encode())} bytes", _ARGUMENT_LIMIT
+            )
+        settings.append(setting)
+    return settings
+
+
+def _item(item: JsonObject, phase: str, size: int) -> list[Record]:
+    name = string(item, "type") or ""
+    match name:
+        case "agent_message":
+            return [Text(text=string(item, "text") or "")]
+        case "reasoning":
+            return [Reasoning(text=string(item, "text") or "")]
+        case "command_execution" | "mcp_tool_call" | "web_search" | "file_change":
+            return _tool(item, name, phase)
+        case "error":  # a warning; the run goes on
+            return [Notice(code="warning", message=_warning(string(item, "message") or ""))]
+        case "todo_list":
+            return [Notice(code="status", message="The model changed its list of steps.")]
+        case _:
+            return [Unrecognized(type=f"item/{name}", size=size)]
+
+
+def _tool(item: JsonObject, name: str, phase: str) -> list[Record]:
+    # The object of a web search holds "id" twice, so the kind is part of what pairs the two events.
+    key = f"{name}:{string(item, 'id') or ''}"
+    if phase == "started":
+        return [ToolStarted(id=key, name=name, input=_tool_input(item, name))]
+    if phase != "completed":
+        return []
+    status = string(item, "status")
+    output = string(item, "aggregated_output")
+    records: list[Record] = [
+        ToolFinished(id=key, ok=None if status is None else status == "completed", output=output)
+    ]
+    if name == "file_change" and status == "completed":
+        records += [_file_changed(change) for change in objects(item, "changes")]
+    return records
+
+
+def _tool_input(item: JsonObject, name: str) -> Any:
+    match name:
+        case "command_execution":
+            return {"command": string(item, "command")}
+        case "mcp_tool_call":
+            return {
+                "server": string(item, "server"),
+                "tool": string(item, "tool"),
+                "arguments": item.get("arguments"),
+            }
+        case "web_search":
+            return {"query": string(item, "query")}
+        case _:
+            return {"changes": item.get("changes")}
+
+
+def _file_changed(change: JsonObject) -> FileChanged:
+    path = string(change, "path") or ""
+    match string(change, "kind"):
+        case "add" | "update" | "delete" as kind:
+            return FileChanged(path=path, change=kind)
+        case _:
+            return FileChanged(path=path, change="unknown")
+
+
+def _warning(message: str) -> str:
+    if message.startswith("Falling back"):
+        return "The CLI fell back to another transport."
+    if message.startswith("model rerouted"):
+        return "The server answered with another model than was asked for."
+    if "Code Mode" in message or "code-mode" in message:
+        return "Code mode is off, as answer mode wants it."
+    return "The CLI warns about its configuration or its model."
+
+
+def _error(message: str) -> list[Record]:
+    """A top-level error: most are repeats of a request, and the turn's own word comes after them."""
+    again = re.match(
+        r"Reconnecting\.\.\. (?:(\d+)/(\d+)|waiting for network)\s*\((.*)\)\s*$", message
+    )
+    if again is None:
+        return [ErrorReported(failure=_failure(message))]
+    attempt, attempts, reason = again.groups()
+    fact = _failure(reason)
+    notice = Notice(
+        code="retry",
+        message="The CLI repeats a request that failed.",
+        attempt=None if attempt is None else int(attempt),
+        attempts=None if attempts is None else int(attempts),
+        status=fact.status,
+    )
+    return [notice, ErrorReported(failure=fact)]
+
+
+def _usage(raw: JsonObject) -> Usage | None:
+    """Counters of the whole thread: cached and written input is part of input, reasoning of output."""
+    if not raw:
+        return None
+    whole, read = count(raw, "input_tokens"), count(raw, "cached_input_tokens")
+    write, output = count(raw, "cache_write_input_tokens"), count(raw, "output_tokens")
+    reasoning = count(raw, "reasoning_output_tokens")
+    fresh = None if whole is None or read is None else max(0, whole - read - (write or 0))
+    if output is not None and reasoning is not None:
+        output = max(0, output - reasoning)
+    return Usage(
+        input=fresh, cache_read=read, cache_write=write, output=output, reasoning=reasoning
+    )
+
+
+# The stream has no code of an error, only its text. First match wins.
+_PHRASES: tuple[tuple[str, Code], ...] = (
+    (r"^Missing environment variable", "auth.required"),
+    (r"refresh token (was|has) (already )?(been )?(re)?used", "auth.race"),
+    (r"^Your access token could not be refreshed", "auth.expired"),
+    (r"hit your usage limit", "limit.usage"),
+    (r"^Quota exceeded|upgrade to Plus", "limit.credits"),
+    (r"last status: 429|^rate limit exceeded", "limit.rate"),
+    (r"high demand", "provider.error"),
+    (r"at capacity", "provider.overloaded"),
+    (r"does not exist or you do not have access|model is not supported", "model.unavailable"),
+    (r"context window", "model.context"),
+    (r"reason: max_output_tokens", "answer.max_tokens"),
+    (r"reason: content_filter", "model.refused"),
+    (r"invalid_json_schema|Invalid schema for response_format", "request.unsupported"),
+    (
+        r"stream closed|error sending request|idle timeout|^Connection failed|error decoding",
+        "network",
+    ),
+    (r"^stream disconnected", "provider.error"),
+)
+
+
+def _failure(message: str) -> Failure:
+    status = re.match(r"(?:stream disconnected[^:]*: )?unexpected status (\d{3})", message)
+    if status is not None:
+        return _by_status(int(status[1]))
+    for pattern, code in _PHRASES:
+        if re.search(pattern, message):
+            if code == "request.unsupported":
+                return failure(code, "The server refuses the schema.", status=400)
+            return failure(code)
+    return failure("model.error")
+
+
+def _by_status(status: int) -> Failure:
+    code: Code
+    match status:
+        case 401 | 403:
+            code = "auth.expired"
+        case 402:
+            code = "limit.credits"
+        case 404:
+            code = "model.unavailable"
+        case 413:
+            code = "request.too_large"
+        case 429:
+            code = "limit.rate"
+        case _:
+            code = "provider.error" if status >= 500 else "model.error"
+    return failure(code, status=status)
+
+
+def _too_large(what: str, size: str, limit: int) -> Exception:
+    return as_error(
+        failure("request.too_large", f"The {what} has {size}, and codex takes at most {limit}.")
+    )
+
+
+ADAPTER = Codex()

@@ -1,0 +1,1 @@
+"""The words of the project: frozen values that every layer speaks, and nothing that acts."""

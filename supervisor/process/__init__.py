@@ -1,0 +1,1 @@
+"""The only code that touches processes and the private files of a run."""

@@ -1,0 +1,52 @@
+"""Side tasks that serve a child's other two pipes. None of them raises."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from supervisor.process.child import Child
+
+_CHUNK = 65536
+
+
+async def write_stdin(child: Child, data: bytes) -> None:
+    """Write all input and close the pipe.
+
+    A CLI that ends before it has read everything is no error here: what it says itself counts.
+    """
+    if child.stdin is None:
+        return
+    try:
+        await child.stdin.send_all(data)
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+    finally:
+        await trio.aclose_forcefully(child.stdin)
+
+
+class Tail:
+    """Reads standard error to its end, all the time, and keeps the last `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept = bytearray()
+        self.finished = trio.Event()
+
+    async def read(self, child: Child) -> None:
+        """Serve the pipe until it ends or is closed."""
+        try:
+            while data := await child.stderr.receive_some(_CHUNK):
+                self._kept += data
+                if len(self._kept) > 2 * self._limit:  # trimmed now and then: linear in all
+                    del self._kept[: -self._limit]
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            self.finished.set()
+
+    def text(self) -> str:
+        """What was kept, decoded."""
+        return bytes(self._kept[-self._limit :]).decode("utf-8", "replace")

@@ -1,0 +1,69 @@
+"""How long the next wait may last, and which limit it would be that ends it.
+
+Pure bookkeeping in seconds that were waited, so that the caller's own work between two events costs
+nothing, and so that tests need no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from supervisor.model.request import Timeouts
+
+Limit = Literal["timeout.start", "timeout.idle", "timeout.total", "linger"]
+"""The error that a limit ends the run with; after a terminal event it is none."""
+
+
+class Deadlines:
+    """Limits of one run. Tell it what happened; ask it how long to wait."""
+
+    def __init__(self, timeouts: Timeouts, *, silent_while_thinking: bool) -> None:
+        self._timeouts = timeouts
+        self._idle = math.inf if silent_while_thinking else _seconds(timeouts.idle)
+        self._waited = 0.0
+        self._since_progress = 0.0
+        self._since_end: float | None = None
+        self._started = False
+
+    def waited(self, seconds: float) -> None:
+        """Our own wait took this long."""
+        self._waited += seconds
+        self._since_progress += seconds
+        if self._since_end is not None:
+            self._since_end += seconds
+
+    def first_byte(self) -> None:
+        """The CLI printed something."""
+        self._started = True
+
+    def progress(self) -> None:
+        """Text, reasoning, a tool or an error came: the idle limit starts anew."""
+        self._since_progress = 0.0
+
+    def turn_ended(self) -> None:
+        """The CLI's terminal event came: the linger limit starts, or starts anew."""
+        self._since_end = 0.0
+
+    def turn_resumed(self) -> None:
+        """A new turn began after a terminal event: the linger limit no longer runs."""
+        self._since_end = None
+
+    def next(self) -> tuple[float, Limit]:
+        """Seconds until the first limit, at least 0 and perhaps infinite, and which it is."""
+        limits: list[tuple[float, Limit]] = [
+            (_seconds(self._timeouts.total) - self._waited, "timeout.total"),
+        ]
+        if self._since_end is not None:
+            limits.append((self._timeouts.linger - self._since_end, "linger"))
+        elif self._started:
+            limits.append((self._idle - self._since_progress, "timeout.idle"))
+        else:
+            limits.append((_seconds(self._timeouts.start) - self._waited, "timeout.start"))
+        seconds, limit = min(limits)
+        return max(0.0, seconds), limit
+
+
+def _seconds(limit: float | None) -> float:
+    return math.inf if limit is None else limit

@@ -1,0 +1,206 @@
+"""The entry: one object that holds what the application trusts, and starts runs."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+import trio
+
+from supervisor.adapters import find_adapter, provider_names
+from supervisor.model.errors import as_error, failure
+from supervisor.process.home import default_state_dir
+from supervisor.protocol.checks import check_request
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from types import TracebackType
+
+    from supervisor.model.completion import Completion
+    from supervisor.model.errors import SupervisorError
+    from supervisor.model.request import Data, Request
+    from supervisor.run import Run
+
+
+class Supervisor:
+    """Starts runs and answers for what they leave behind: nothing.
+
+    Use it as `async with Supervisor() as supervisor:`, or call `close()` yourself. Two of them in one
+    program do not know of each other.
+
+    Args:
+        programs: for a provider, the program to start instead of the one on PATH, and arguments that
+            always follow it: `{"codex": ["/opt/bin/codex", "-c", "model_provider=\\"mine\\""]}`.
+        keep: for a provider, names of variables that the rule for the environment would hold back:
+            `{"claude": ["ANTHROPIC_API_KEY"]}`.
+        variables: for a provider, variables to set.
+        environ: the environment to start from; the process's own by default. It is copied once.
+        state_dir: where the private directories of runs lie; by default in the user's state folder,
+            `$XDG_STATE_HOME/agent-cli-supervisor`.
+
+    Raises:
+        RequestError: `config.invalid`.
+    """
+
+    def __init__(
+        self,
+        *,
+        programs: Mapping[str, Sequence[str]] | None = None,
+        keep: Mapping[str, Iterable[str]] | None = None,
+        variables: Mapping[str, Mapping[str, str]] | None = None,
+        environ: Mapping[str, str] | None = None,
+        state_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._programs = {name: _words("programs", name, words) for name, words in _of(programs)}
+        self._keep = {name: _words("keep", name, words) for name, words in _of(keep)}
+        self._variables = {name: _pairs(name, pairs) for name, pairs in _of(variables)}
+        _check_providers(programs=programs, keep=keep, variables=variables)
+        self._environ = dict(os.environ if environ is None else environ)
+        self._state_dir = (
+            default_state_dir(self._environ) if state_dir is None else os.fspath(state_dir)
+        )
+        self._runs: set[Run[Any]] = set()
+        self._leftovers: list[str] = []
+        self._closing: trio.Event | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def run(self, request: Request[Data]) -> Completion[Data]:
+        """Ask, wait, and give the answer.
+
+        When it returns or raises, no process of the run is alive and its files are gone.
+
+        Raises:
+            SupervisorError: the request cannot be started, or the run failed.
+        """
+        async with self.stream(request) as run:
+            async for _ in run:
+                pass
+        return run.completion
+
+    @asynccontextmanager
+    async def stream(self, request: Request[Data]) -> AsyncGenerator[Run[Data]]:
+        """Ask, and look on.
+
+        Leaving the block ends the run, wherever it stands; when the block is left, no process of the
+        run is alive and its files are gone.
+
+        Raises:
+            SupervisorError: on entry, when the request cannot be started. A run that fails later says
+                so in its `Failed` event and raises when `completion` is read.
+        """
+        run = self._new_run(request)
+        self._runs.add(run)
+        caught: BaseException | None = None
+        try:
+            await run.open()
+            async with trio.open_nursery() as nursery:
+                run.serve(nursery)
+                try:
+                    yield run
+                except BaseException as error:
+                    # Raised again below, outside the nursery, where nothing wraps it in a group.
+                    caught = error
+                finally:
+                    await run.dispose()
+                    nursery.cancel_scope.cancel()
+        finally:
+            await run.dispose()
+            self._runs.discard(run)
+            self._leftovers += run.leftovers
+        if caught is not None:
+            raise caught
+
+    async def close(self) -> None:
+        """Refuse new runs, end the outstanding ones, and wait until nothing of them is left.
+
+        It may be called from any task, under cancellation, at the same time and again: every call
+        waits for the same end and has the same outcome. The wait is bounded by the longest bound of
+        a run's clean-up.
+
+        Raises:
+            CleanupError: `cleanup.incomplete`, naming what is left.
+        """
+        with trio.CancelScope(shield=True):
+            if self._closing is not None:
+                await self._closing.wait()
+            else:
+                self._closing = trio.Event()
+                try:
+                    await self._end_runs()
+                finally:
+                    self._closing.set()
+        if self._leftovers:
+            raise as_error(failure("cleanup.incomplete", " ".join(self._leftovers)))
+
+    @trio.lowlevel.enable_ki_protection
+    async def _end_runs(self) -> None:
+        runs = tuple(self._runs)
+        async with trio.open_nursery() as nursery:
+            for run in runs:
+                nursery.start_soon(run.abort, failure("supervisor.closed"))
+        for run in runs:
+            self._leftovers += [left for left in run.leftovers if left not in self._leftovers]
+
+    def _new_run(self, request: Request[Data]) -> Run[Data]:
+        # Imported late: it brings the JSON library with it, which a program that only imports this
+        # package does not need.
+        from supervisor.run import Run, Trusted
+
+        if self._closing is not None:
+            raise as_error(failure("supervisor.closed"))
+        check_request(request)
+        adapter = find_adapter(request.provider)
+        trusted = Trusted(
+            programs=self._programs.get(request.provider),
+            keep=self._keep.get(request.provider, ()),
+            variables=self._variables.get(request.provider, {}),
+        )
+        return Run(request, adapter, trusted, self._environ, self._state_dir)
+
+
+def _of(mapping: Mapping[str, Any] | None) -> Iterable[tuple[str, Any]]:
+    return () if mapping is None else mapping.items()
+
+
+def _words(argument: str, provider: str, words: object) -> tuple[str, ...]:
+    if isinstance(words, str) or not isinstance(words, (list, tuple, set, frozenset)):
+        raise _invalid(f"{argument}[{provider!r}] is no list of strings.")
+    found: tuple[object, ...] = tuple(words)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] -- checked below
+    texts = tuple(word for word in found if isinstance(word, str) and word and "\0" not in word)
+    if len(texts) != len(found) or (argument == "programs" and not texts):
+        raise _invalid(f"{argument}[{provider!r}] holds something that is no usable string.")
+    return texts
+
+
+def _pairs(provider: str, pairs: Mapping[str, str]) -> dict[str, str]:
+    for name, value in pairs.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise _invalid(
+                f"variables[{provider!r}] holds a variable that cannot be set: {name!r}."
+            )
+    return dict(pairs)
+
+
+def _check_providers(**arguments: Mapping[str, Any] | None) -> None:
+    for argument, mapping in arguments.items():
+        for name in mapping or ():
+            if name not in provider_names():
+                raise _invalid(
+                    f"{argument} names the provider {name!r}, which does not exist.",
+                    f"The providers are {', '.join(provider_names())}.",
+                )
+
+
+def _invalid(message: str, hint: str | None = None) -> SupervisorError:
+    return as_error(failure("config.invalid", message, hint=hint))
