@@ -1,0 +1,117 @@
+"""The parts between a step and the wire: a planned answer, and what an API dialect must supply."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from supervisor.model_server.script import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from supervisor.model_server.script import CallTool, FailStream, StructuredAnswer
+
+JsonObject: TypeAlias = dict[str, Any]
+Headers: TypeAlias = Sequence[tuple[str, str]]
+
+_TEXT_PIECES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What to do on the connection for one request.
+
+    ``status`` ``None`` sends nothing at all. ``chunks`` is the body as it is written, with
+    ``chunk_delay`` seconds between two of them; ``chunked`` sends it in HTTP chunks, otherwise
+    its length is announced. ``ending`` is what follows: ``whole`` ends the HTTP message,
+    ``close`` and ``reset`` break the connection, ``silence`` waits until the client goes away.
+    """
+
+    status: int | None = 200
+    headers: Headers = ()
+    chunks: Sequence[bytes] = ()
+    chunked: bool = False
+    chunk_delay: float = 0.0
+    ending: Literal["whole", "close", "reset", "silence"] = "whole"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """The content of a good answer, without the form of either API."""
+
+    text: str | None = None
+    thinking: str | None = None
+    tool: CallTool | None = None
+    stop: str | None = None
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One model call: its JSON body and its number, which makes the ids of the answer unique."""
+
+    body: JsonObject
+    serial: int
+
+    @property
+    def model(self) -> str:
+        """The model asked for; a made-up name when the request has none."""
+        model = self.body.get("model")
+        return model if isinstance(model, str) else "loopback-model"
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the client asked for server-sent events."""
+        return self.body.get("stream") is True
+
+    def id(self, prefix: str) -> str:
+        """Make an id of this call, such as ``msg_loopback_000001``."""
+        return f"{prefix}_loopback_{self.serial:06d}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """What one API supplies. The three last fields name the events a stream can be cut behind."""
+
+    request_id_header: str
+    error: Callable[[str, str, Mapping[str, object]], JsonObject]
+    structured: Callable[[StructuredAnswer, Call], Turn]
+    whole: Callable[[Turn, Call], JsonObject]
+    events: Callable[[Turn, Call], list[JsonObject]]
+    failed_event: Callable[[FailStream, Call, int], JsonObject]
+    failed_whole: Callable[[FailStream, Call], tuple[int, JsonObject]]
+    opening: str
+    text_delta: str
+    block_end: str
+
+
+def json_answer(status: int, body: JsonObject, headers: Headers = ()) -> Answer:
+    """Plan a JSON answer of announced length; a header given here replaces a default one."""
+    given = {name.lower() for name, _ in headers}
+    kind = () if "content-type" in given else (("content-type", "application/json"),)
+    return Answer(status=status, headers=(*kind, *headers), chunks=(encode(body),))
+
+
+def encode(body: JsonObject) -> bytes:
+    """Encode JSON as ASCII, so that no text, not even a lone surrogate, can fail to be sent."""
+    return json.dumps(body).encode("ascii")
+
+
+def server_sent_event(event: JsonObject) -> bytes:
+    """Encode one server-sent event, named after its ``type``."""
+    return f"event: {event['type']}\n".encode() + b"data: " + encode(event) + b"\n\n"
+
+
+def pieces(text: str) -> list[str]:
+    """Split a text into a few deltas; an empty text has none."""
+    size = max(1, -(-len(text) // _TEXT_PIECES))
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def objects(value: Any) -> list[JsonObject]:
+    """Take the JSON objects of a received list; none when it is no list."""
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    return [item for item in items if isinstance(item, dict)]
