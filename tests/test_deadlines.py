@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import math
+
+from supervisor import Timeouts
+from supervisor.protocol.deadlines import Deadlines
+
+TIMEOUTS = Timeouts(start=10, idle=20, total=100, linger=5)
+
+
+def deadlines(timeouts: Timeouts = TIMEOUTS, *, silent: bool = False) -> Deadlines:
+    return Deadlines(timeouts, silent_while_thinking=silent)
+
+
+def test_the_start_limit_runs_until_the_first_byte() -> None:
+    limits = deadlines()
+    limits.waited(4)
+    assert limits.next() == (6, "timeout.start")
+    limits.first_byte()
+    assert limits.next() == (16, "timeout.idle")
+
+
+def test_progress_starts_the_idle_limit_anew() -> None:
+    limits = deadlines()
+    limits.first_byte()
+    limits.waited(15)
+    limits.progress()
+    limits.waited(15)
+    assert limits.next() == (5, "timeout.idle")
+    limits.waited(6)
+    assert limits.next() == (0, "timeout.idle")
+
+
+def test_a_cli_that_is_silent_while_it_thinks_has_no_idle_limit() -> None:
+    limits = deadlines(silent=True)
+    limits.first_byte()
+    limits.waited(99)
+    assert limits.next() == (1, "timeout.total")
+
+
+def test_the_total_limit_counts_every_wait() -> None:
+    limits = deadlines()
+    limits.first_byte()
+    for _ in range(9):
+        limits.waited(10)
+        limits.progress()
+    assert limits.next() == (10, "timeout.total")
+
+
+def test_the_linger_limit_takes_over_from_idle_and_stops_for_a_new_turn() -> None:
+    limits = deadlines()
+    limits.first_byte()
+    limits.turn_ended()
+    limits.waited(2)
+    assert limits.next() == (3, "linger")
+    limits.turn_resumed()
+    assert limits.next() == (18, "timeout.idle")
+    limits.turn_ended()
+    assert limits.next() == (5, "linger")
+
+
+def test_none_means_no_limit() -> None:
+    limits = deadlines(Timeouts(start=None, idle=None, total=None))
+    limits.waited(1e9)
+    assert limits.next()[0] == math.inf
+    limits.first_byte()
+    assert limits.next()[0] == math.inf
