@@ -61,7 +61,7 @@ class Supervisor:
             default_state_dir(self._environ) if state_dir is None else os.fspath(state_dir)
         )
         self._runs: set[Run[Any]] = set()
-        self._leftovers: list[str] = []
+        self._leftovers: dict[str, None] = {}  # in order, each once
         self._closing: trio.Event | None = None
 
     async def __aenter__(self) -> Self:
@@ -117,7 +117,7 @@ class Supervisor:
         finally:
             await run.dispose()
             self._runs.discard(run)
-            self._leftovers += run.leftovers
+            self._note_leftovers(run)
         if caught is not None:
             raise caught
 
@@ -150,7 +150,10 @@ class Supervisor:
             for run in runs:
                 nursery.start_soon(run.abort, failure("supervisor.closed"))
         for run in runs:
-            self._leftovers += [left for left in run.leftovers if left not in self._leftovers]
+            self._note_leftovers(run)
+
+    def _note_leftovers(self, run: Run[Any]) -> None:
+        self._leftovers.update(dict.fromkeys(run.leftovers))
 
     def _new_run(self, request: Request[Data]) -> Run[Data]:
         # Imported late: it brings the JSON library with it, which a program that only imports this
