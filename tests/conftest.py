@@ -26,17 +26,23 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
+@pytest.fixture
+def state_folder(tmp_path: Path) -> Path:
+    """The folder below which a test's runs keep their state."""
+    return tmp_path
+
+
 @pytest.fixture(autouse=True)
-def nothing_left(clean_environment: None, tmp_path: Path) -> Iterator[None]:
+def nothing_left(clean_environment: None, state_folder: Path) -> Iterator[None]:
     """Fail a test that leaves a process or a descriptor.
 
     Processes are looked for by their environment: those whose parent has ended are nobody's children
-    any more. Every run's TMPDIR lies in its state folder, and that in the test's own folder.
+    any more. Every run's TMPDIR lies in its state folder.
     """
     before = len(os.listdir("/proc/self/fd"))
     yield
     after = len(os.listdir("/proc/self/fd"))
-    left = of_folder(tmp_path)
+    left = of_folder(state_folder)
     names = [process.info for process in left]
     for process in left:
         process.kill()

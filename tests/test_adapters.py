@@ -71,6 +71,8 @@ def test_a_plain_claude_question() -> None:
             "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
             "CLAUDE_CODE_MAX_RETRIES": "3",
             "API_TIMEOUT_MS": "120000",
+            "XDG_RUNTIME_DIR": "/p/tmp",
+            "CLAUDE_CODE_TMPDIR": "/p/tmp",
         }
     )
     assert launch.stdin == b"What is it?"

@@ -112,7 +112,13 @@ class Claude:
         return Launch(
             arguments=tuple(arguments),
             stdin=stdin,
-            environment=_ENVIRONMENT,
+            environment={
+                **_ENVIRONMENT,
+                # 2.1.332 puts a socket into the first of these, or into /tmp if neither is set or the
+                # path passes the 108 bytes that a socket's may have.
+                "XDG_RUNTIME_DIR": places.temporary,
+                "CLAUDE_CODE_TMPDIR": places.temporary,
+            },
             files=tuple(files),
             tidy=_project_folders(places.work, environ),
         )
@@ -478,7 +484,7 @@ def _by_text(kind: str, text: str) -> Failure:
         (r"Repeated 529|Overloaded", "provider.overloaded"),
         (r"hit your .*limit", "limit.usage"),
         (r"Unable to connect|Can't reach|Connection|timed out|Stream ended", "network"),
-        (r"empty or malformed response", "network"),
+        (r"empty or malformed response|Failed to parse JSON", "network"),
     )
     for pattern, code in phrases:
         if re.search(pattern, text):

@@ -1,8 +1,8 @@
 """The private directory of a run: made before the start, gone at the end.
 
-It lies in a state folder and not under the system's temporary one, because a long path there would
-push a CLI's sockets elsewhere (2.1.332 of claude falls back to /tmp when the path passes 108 bytes),
-and because other people can list that folder.
+It lies in a state folder and not under the system's temporary one, which other people can list and a
+CLI may look down on: codex 0.171.0 treats a home below it as second-class. The names are short, since
+a CLI may put a socket below, whose path has at most 108 bytes.
 """
 
 from __future__ import annotations

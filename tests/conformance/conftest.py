@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.clis import RealCli
+
 
 def _program(variable: str) -> Path:
     path = os.environ.get(variable)
@@ -52,3 +54,29 @@ def home(tmp_path: Path) -> Path:
     for name in (".claude", ".codex"):
         (folder / name).mkdir(parents=True)
     return folder
+
+
+@pytest.fixture(params=["claude 2.1.197", "claude 2.1.332", "codex 0.171.0"])
+def cli(request: pytest.FixtureRequest, home: Path, state_folder: Path) -> RealCli:
+    """Each pinned CLI in turn."""
+    return _real_cli(request.param, home, state_folder)
+
+
+@pytest.fixture(params=["claude 2.1.197", "claude 2.1.332"])
+def claude_login(request: pytest.FixtureRequest, home: Path, state_folder: Path) -> RealCli:
+    """Each pinned claude in turn."""
+    return _real_cli(request.param, home, state_folder)
+
+
+def _real_cli(name: str, home: Path, state: Path) -> RealCli:
+    provider, version = name.split()
+    variable = f"SUPERVISOR_REAL_{provider.upper()}_{version.replace('.', '_')}"
+    return RealCli(
+        provider=provider, version=version, program=_program(variable), home=home, state=state
+    )
+
+
+@pytest.fixture
+def state_folder(tmp_path: Path) -> Path:
+    """A short path, as a user's is: a socket below it must fit into 108 bytes."""
+    return tmp_path.parent / "s"

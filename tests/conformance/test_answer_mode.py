@@ -1,0 +1,379 @@
+"""The supervisor with the real CLIs: every scenario of answer mode, for each pinned version."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from pydantic import BaseModel
+
+from supervisor import Done, Event, Failed, Request, SupervisorError, Timeouts
+from supervisor.model_server import (
+    CallTool,
+    CutStream,
+    Http,
+    ModelRequest,
+    Say,
+    Silence,
+    Step,
+    StructuredAnswer,
+    serve_model,
+    text_sent,
+)
+from tests.conformance.clis import MADE_UP, RealCli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.real_cli
+
+SECONDS = 90
+HASTY = Timeouts(linger=2, grace=2)
+
+
+class Verdict(BaseModel):
+    answer: str
+    confidence: float
+    reason: str | None = None
+
+
+def ask(cli: RealCli, prompt: str = "What is it?", **given: Any) -> Request[Any]:
+    options: dict[str, Any] = {"billing": "api_key", "timeouts": HASTY}
+    return Request(provider=cli.provider, prompt=prompt, **{**options, **given})
+
+
+async def events_of(cli: RealCli, script: Any, request: Request[Any]) -> list[Event]:
+    with trio.fail_after(SECONDS):
+        async with serve_model(script) as server, cli.supervisor(server) as supervisor:
+            async with supervisor.stream(request) as run:
+                return [event async for event in run]
+
+
+async def error_of(cli: RealCli, script: Any, request: Request[Any]) -> SupervisorError:
+    events = await events_of(cli, script, request)
+    assert [event.kind for event in events if event.kind in ("done", "failed")] == ["failed"]
+    last = events[-1]
+    assert isinstance(last, Failed)
+    return last.error
+
+
+@pytest.fixture(autouse=True)
+def no_file_left(home: Path, state_folder: Path) -> Iterator[None]:
+    """Neither the private directory nor anything in the temporary folder or the user's state."""
+
+    def temporary() -> set[str]:
+        heads = ("claude", "codex", "cc-", "fswatch")
+        return {name for name in os.listdir("/tmp") if name.startswith(heads)}
+
+    before = temporary()
+    yield
+    for folder in (state_folder / "runs", home / ".claude" / "projects"):
+        assert not folder.exists() or os.listdir(folder) == []
+    assert temporary() - before == set()
+
+
+async def test_plain_text(cli: RealCli) -> None:
+    events = await events_of(cli, [Say(text="It is a test.", thinking="Hm.")], ask(cli))
+    kinds = [event.kind for event in events]
+    assert kinds[0] == "started"
+    assert kinds[-2:] == ["usage", "done"]
+    assert kinds.count("text") == 1
+    assert set(kinds) <= {"started", "notice", "reasoning", "text_delta", "text", "usage", "done"}
+    last = events[-1]
+    assert isinstance(last, Done)
+    completion = last.completion
+    assert completion.text == "It is a test."
+    assert completion.exit.code == 0
+    assert completion.warnings == ()
+    assert completion.cleanup.killed == ()
+    assert completion.billing.payer == "api_key"
+    usage = completion.usage
+    assert usage is not None
+    assert (usage.input, usage.cache_read, usage.cache_write) == (11, 1000, 100)
+    if cli.provider == "codex":
+        assert (usage.output, usage.reasoning) == (27, 20)
+        assert completion.cost is None
+        assert completion.model is None
+    else:
+        assert usage.output == 47
+        assert completion.cost is not None
+        assert completion.cli_version == cli.version
+        assert completion.model in usage.by_model
+        assert kinds.count("text_delta") >= 1
+
+
+async def test_a_schema_gives_an_instance(cli: RealCli) -> None:
+    data = {"answer": "yes", "confidence": 0.5, "reason": None}
+    script = [StructuredAnswer(data=data)]
+    with trio.fail_after(SECONDS):
+        async with serve_model(script) as server, cli.supervisor(server) as supervisor:
+            completion = await supervisor.run(ask(cli, schema=Verdict))
+            (request,) = server.model_requests
+    assert completion.data == Verdict(answer="yes", confidence=0.5)
+    assert request.json is not None
+    if cli.provider == "codex":
+        sent = request.json["text"]["format"]
+        assert sent["strict"] is True
+        assert sent["schema"]["required"] == ["answer", "confidence", "reason"]
+    else:
+        assert [tool["name"] for tool in request.json["tools"]] == ["StructuredOutput"]
+
+
+async def test_a_schema_that_the_model_does_not_follow(cli: RealCli) -> None:
+    error = await error_of(cli, [Say(text="I would rather not.")], ask(cli, schema=Verdict))
+    assert error.code == "answer.not_json"
+    assert error.partial is not None
+    assert error.partial.text == "I would rather not."
+
+
+PROMPTS = {
+    "200 KiB": "x" * 100_000 + " é😀 " + "y" * (200 * 1024 - 100_000),
+    "dash": "-p --help is what I typed",
+    "help": "/help",
+    "command": "/compact now",
+    "at file": "@/etc/hostname",
+    "at file later": "Read @/etc/hostname and\n@note.txt, please",
+    "unicode": 'a "quoted"\r\n\u2028line\ttab \\ $HOME `id`',
+    "bang": "!id",
+    "hash": "# remember this",
+}
+
+
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
+async def test_the_prompt_is_data(cli: RealCli, prompt: str) -> None:
+    """Its bytes stand unbroken in the request, and no file that it names comes with it."""
+    with trio.fail_after(SECONDS):
+        async with serve_model([Say(text="Seen.")]) as server:
+            async with cli.supervisor(server) as supervisor:
+                assert (await supervisor.run(ask(cli, prompt))).text == "Seen."
+            (request,) = server.model_requests
+    assert any(prompt in part for part in text_sent(request))
+    body = request.body.decode()
+    assert body.count("/etc/hostname") == prompt.count("/etc/hostname")
+
+
+async def test_no_file_that_the_prompt_names_is_attached(cli: RealCli) -> None:
+    marker = "CONTENT-OF-THE-FILE"
+    note = cli.home / "note.txt"
+    note.write_text(marker)
+    prompt = f"@{note} @~/note.txt"
+    with trio.fail_after(SECONDS):
+        async with serve_model([Say(text="Seen.")]) as server:
+            async with cli.supervisor(server) as supervisor:
+                await supervisor.run(ask(cli, prompt))
+            (request,) = server.model_requests
+    assert marker not in request.body.decode()
+    assert any(prompt in part for part in text_sent(request))
+
+
+ERRORS: dict[str, tuple[Step, str, int | None]] = {
+    "401": (Http(status=401, error_type="authentication_error", message="no"), "auth.expired", 401),
+    "429": (Http(status=429, error_type="rate_limit_error", message="slow"), "limit.rate", 429),
+    "500": (Http(status=500, error_type="api_error", message="oops"), "provider.error", 500),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+async def test_an_error_of_the_server(cli: RealCli, name: str) -> None:
+    step, code, status = ERRORS[name]
+    error = await error_of(cli, [step], ask(cli))
+    assert error.code == code
+    # codex 0.171.0 keeps the status of a 429 and of a 500 to itself.
+    assert error.failure.status in ((status, None) if cli.provider == "codex" else (status,))
+    assert MADE_UP not in str(error)
+    assert error.partial is not None
+    assert error.partial.text == ""
+
+
+@pytest.mark.parametrize("how", ["close", "reset", "end"])
+async def test_a_cut_stream_is_no_answer(cli: RealCli, how: Any) -> None:
+    error = await error_of(cli, [CutStream(after_text="It is", how=how)], ask(cli))
+    assert error.code == "network"
+    assert error.retryable
+
+
+async def test_a_stream_cut_behind_a_whole_block_is_no_answer(cli: RealCli) -> None:
+    """claude 2.1.197 calls this a success."""
+    script = [CutStream(after_text="It is", how="end", block_done=True)]
+    error = await error_of(cli, script, ask(cli))
+    assert error.code == ("protocol.truncated" if cli.version == "2.1.197" else "network")
+    assert error.partial is not None
+    assert error.partial.text == "It is"
+
+
+@pytest.mark.parametrize("after", [None, "It is"], ids=["no headers", "in the text"])
+async def test_a_server_that_goes_silent_is_ended_by_our_limit(
+    cli: RealCli, after: str | None
+) -> None:
+    timeouts = Timeouts(idle=3, total=6, grace=2)
+    error = await error_of(cli, [Silence(after_text=after)], ask(cli, timeouts=timeouts))
+    # While codex thinks its stream is silent, so only the total limit can end it.
+    assert error.code == ("timeout.total" if cli.provider == "codex" else "timeout.idle")
+    assert error.partial is not None
+    assert error.partial.exit is not None
+    assert error.partial.exit.ended_by_us
+
+
+async def test_a_cancel_in_mid_run_leaves_no_terminal_event(cli: RealCli) -> None:
+    kinds: list[str] = []
+    with trio.fail_after(SECONDS):
+        async with serve_model([Silence(after_text="It is")]) as server:
+            async with cli.supervisor(server) as supervisor:
+                with trio.CancelScope() as scope:
+                    async with trio.open_nursery() as nursery:
+
+                        async def cancel() -> None:
+                            await server.wait_model_requests(1)
+                            scope.cancel()
+
+                        nursery.start_soon(cancel)
+                        async with supervisor.stream(ask(cli)) as run:
+                            kinds += [event.kind async for event in run]
+                assert scope.cancelled_caught
+                assert cli.homes() == []
+            await server.wait_idle()
+    assert not {"done", "failed"} & set(kinds)
+
+
+async def test_ten_runs_at_once_share_one_login_home(cli: RealCli) -> None:
+    def answer(request: ModelRequest) -> Step:
+        (number,) = {
+            part.split()[-1] for part in text_sent(request) if part.startswith("Say the number")
+        }
+        return Say(text=f"number {number}")
+
+    found: dict[int, str] = {}
+    with trio.fail_after(3 * SECONDS):
+        async with serve_model(answer) as server, cli.supervisor(server) as supervisor:
+
+            async def one(number: int) -> None:
+                request = ask(cli, f"Say the number {number}")
+                found[number] = (await supervisor.run(request)).text
+
+            async with trio.open_nursery() as nursery:
+                for number in range(10):
+                    nursery.start_soon(one, number)
+    assert found == {number: f"number {number}" for number in range(10)}
+
+
+async def test_a_tool_call_runs_no_tool(cli: RealCli) -> None:
+    """The model asks for a shell all the same; nothing is run, and the run ends in an answer."""
+    name = "Bash" if cli.provider == "claude" else "exec_command"
+    touched = cli.home / "touched"
+    arguments = {"command": f"touch {touched}", "cmd": f"touch {touched}"}
+    script = [CallTool(name=name, arguments=arguments), Say(text="I cannot.")]
+    events = await events_of(cli, script, ask(cli))
+    assert not touched.exists()
+    last = events[-1]
+    if isinstance(last, Failed):
+        assert last.error.code == "policy.tool_used"
+    else:
+        assert isinstance(last, Done)
+        assert last.completion.text == "I cannot."
+
+
+async def test_nothing_of_the_users_configuration_reaches_the_model(cli: RealCli) -> None:
+    """Memory files, hooks, servers and settings of the user stay outside, all that can be."""
+    marker, ran = "SECRET-OF-THE-USER", cli.home / "hook-ran"
+    plant(cli.home, marker, ran)
+    with trio.fail_after(SECONDS):
+        async with serve_model([Say(text="Seen.")]) as server:
+            async with cli.supervisor(server) as supervisor:
+                await supervisor.run(ask(cli))
+            bodies = [request.body for request in server.model_requests]
+    assert not ran.exists()
+    assert [marker.encode() in body for body in bodies] == [cli.provider == "codex"]
+
+
+def plant(home: Path, marker: str, ran: Path) -> None:
+    """What a user may have: and what of it, in one CLI, no flag can switch off.
+
+    codex 0.171.0 sends the AGENTS.md of its own state folder whatever it is told.
+    """
+    hook = {"type": "command", "command": f"touch {ran}"}
+    hooks = f'{{"hooks":{{"SessionStart":[{{"hooks":[{hook}]}}]}}}}'.replace("'", '"')
+    (home / ".claude" / "settings.json").write_text(hooks)
+    (home / ".claude" / "CLAUDE.md").write_text(marker)
+    (home / ".codex" / "AGENTS.md").write_text(marker)
+    (home / ".codex" / "config.toml").write_text(f'notify = ["touch", "{ran}"]\n')
+
+
+async def test_a_system_text_reaches_the_model(cli: RealCli) -> None:
+    with trio.fail_after(SECONDS):
+        async with serve_model([Say(text="Seen.")]) as server:
+            async with cli.supervisor(server) as supervisor:
+                await supervisor.run(ask(cli, system='Say "é" twice.\nAnd stop.'))
+            (request,) = server.model_requests
+    assert request.json is not None
+    assert "And stop." in str(request.json.get("system") or request.json["input"])
+
+
+async def test_model_and_effort_reach_the_server(cli: RealCli) -> None:
+    model = "claude-sonnet-4-5-20250929" if cli.provider == "claude" else "gpt-5.5"
+    with trio.fail_after(SECONDS):
+        async with serve_model([Say(text="Seen.")]) as server:
+            async with cli.supervisor(server) as supervisor:
+                completion = await supervisor.run(ask(cli, model=model, effort="high"))
+            (request,) = server.model_requests
+    assert request.json is not None
+    assert request.json["model"] == model
+    assert completion.effort == "high"
+    if cli.provider == "codex":
+        assert request.json["reasoning"]["effort"] == "high"
+
+
+async def test_a_subscription_login_is_used_and_shown(claude_login: RealCli) -> None:
+    """A made-up OAuth token, named by the application; no key is in force."""
+    with trio.fail_after(SECONDS):
+        async with serve_model([Say(text="Seen.")]) as server:
+            async with claude_login.supervisor(
+                server, keep={"claude": ["CLAUDE_CODE_OAUTH_TOKEN"]}, environ=login_of(claude_login)
+            ) as supervisor:
+                completion = await supervisor.run(ask(claude_login, billing="subscription"))
+            (request,) = server.model_requests
+    assert completion.billing.payer == "subscription"
+    assert request.headers["authorization"] == "Bearer sk-ant-oat01-made-up"
+    assert "x-api-key" not in request.headers
+
+
+def login_of(cli: RealCli) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(cli.home),
+        "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-made-up",
+    }
+
+
+async def test_a_key_that_a_helper_brings_in_is_caught_by_the_clis_own_word(
+    claude_login: RealCli,
+) -> None:
+    """The managed settings of a machine cannot be switched off; the evidence is checked instead."""
+    settings = claude_login.home / "settings.json"
+    settings.write_text('{"apiKeyHelper":"echo sk-ant-made-up"}')
+    program = [str(claude_login.program), "--settings", str(settings)]
+    with trio.fail_after(SECONDS):
+        async with serve_model([Say(text="Seen.")]) as server:
+            async with claude_login.supervisor(
+                server,
+                programs={"claude": program},
+                keep={"claude": ["CLAUDE_CODE_OAUTH_TOKEN"]},
+                environ=login_of(claude_login),
+            ) as supervisor:
+                with pytest.raises(SupervisorError) as caught:
+                    await supervisor.run(ask(claude_login, billing="subscription"))
+    assert caught.value.code == "auth.api_key_in_use"
+    assert "apiKeyHelper" in caught.value.message
+
+
+async def test_a_missing_login_is_named(cli: RealCli) -> None:
+    with trio.fail_after(SECONDS):
+        async with serve_model([Say(text="Seen.")]) as server:
+            environ = {"PATH": os.environ["PATH"], "HOME": str(cli.home)}
+            async with cli.supervisor(server, environ=environ) as supervisor:
+                with pytest.raises(SupervisorError) as caught:
+                    await supervisor.run(ask(cli, billing="subscription"))
+            assert server.model_requests == ()
+    assert caught.value.code == "auth.required"
