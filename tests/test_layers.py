@@ -16,7 +16,7 @@ LAYERS = (
     ("recording",),
     ("run",),
     ("supervisor",),
-    ("command",),
+    ("command", "__main__"),
 )
 ALONE = ("model_server",)  # imports nothing of ours, and only the command may import it
 PURE = ("model", "protocol", "adapters")

@@ -159,6 +159,7 @@ class ClaudeDecoder:
         self._window: RateLimit | None = None
         self._error: str | None = None
         self._thought = False
+        self._answer_calls: set[str] = set()
 
     def record(self, value: JsonObject, size: int, at: datetime) -> Sequence[Record]:
         match string(value, "type"):
@@ -167,7 +168,7 @@ class ClaudeDecoder:
             case "assistant":
                 return self._assistant(value)
             case "user":
-                return _tool_results(value)
+                return self._tool_results(value)
             case "stream_event":
                 return self._delta(value)
             case "rate_limit_event":
@@ -254,11 +255,26 @@ class ClaudeDecoder:
                         text = string(block, "thinking") or ""
                         records.append(Reasoning(text=text, parent=parent))
                     self._thought = False
-                case "tool_use" if string(block, "name") != "StructuredOutput":
+                case "tool_use" if string(block, "name") == "StructuredOutput":
+                    self._answer_calls.add(string(block, "id") or "")  # the answer, and no tool
+                case "tool_use":
                     records.append(_tool_started(block, parent))
                 case _:
                     pass
         return records
+
+    def _tool_results(self, value: JsonObject) -> list[Record]:
+        return [
+            ToolFinished(
+                id=name,
+                ok=flag(block, "is_error") is not True,
+                output=string(block, "content"),
+                parent=string(value, "parent_tool_use_id"),
+            )
+            for block in objects(obj(value, "message"), "content")
+            if string(block, "type") == "tool_result"
+            and (name := string(block, "tool_use_id") or "") not in self._answer_calls
+        ]
 
     def _delta(self, value: JsonObject) -> list[Record]:
         parent = string(value, "parent_tool_use_id")
@@ -336,19 +352,6 @@ def _tool_started(block: JsonObject, parent: str | None) -> ToolStarted:
         input=block.get("input"),
         parent=parent,
     )
-
-
-def _tool_results(value: JsonObject) -> list[Record]:
-    return [
-        ToolFinished(
-            id=string(block, "tool_use_id") or "",
-            ok=flag(block, "is_error") is not True,
-            output=string(block, "content"),
-            parent=string(value, "parent_tool_use_id"),
-        )
-        for block in objects(obj(value, "message"), "content")
-        if string(block, "type") == "tool_result"
-    ]
 
 
 def _rate_limit(info: JsonObject) -> RateLimit:

@@ -1,0 +1,5 @@
+"""`python -m supervisor`: the command line."""
+
+from supervisor.command import main
+
+main()
