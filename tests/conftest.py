@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import hypothesis
 import psutil
 import pytest
 
@@ -13,6 +14,15 @@ from tests.fakes import Bench
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+# The same examples each time: what fails on one machine fails on all. A shared machine may be slow.
+hypothesis.settings.register_profile(
+    "steady",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("steady")
 
 PASSED = ("PATH", "HOME", "LANG", "TMPDIR", "TZ", "VIRTUAL_ENV")
 

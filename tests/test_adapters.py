@@ -332,7 +332,7 @@ ORDERS: dict[str, list[str]] = snapshot(
             "usage",
             "turn_ended",
         ],
-        "claude/v332-b-schema-stream": ["started", "tool_finished", "usage", "turn_ended"],
+        "claude/v332-b-schema-stream": ["started", "usage", "turn_ended"],
         "claude/c-stream-thinking-partial": [
             "started",
             "notice",
