@@ -38,7 +38,8 @@ from supervisor.model.events import (
 )
 from supervisor.model.request import Data
 from supervisor.process.child import start_child
-from supervisor.process.home import make_home, name_home, remove_home
+from supervisor.process.home import name_home
+from supervisor.process.lease import close_home, open_home
 from supervisor.process.program import find_program
 from supervisor.process.pump import Tail, write_stdin
 from supervisor.protocol.accumulate import MADE_PROGRESS, Accumulator, End, Verdict
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from supervisor.model.events import Record
     from supervisor.model.request import Request
     from supervisor.process.child import Child
+    from supervisor.process.lease import Lease
 
 _CHUNK = 65536
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -108,6 +110,7 @@ class Run(Generic[Data]):
         self._first_text: float | None = None
         self._pending: deque[Event] = deque()
         self._argv: tuple[str, ...] = ()
+        self._lease: Lease | None = None
         self._child: Child | None = None
         self._wait: trio.CancelScope | None = None
         self._cause: Failure | None = None
@@ -176,7 +179,9 @@ class Run(Generic[Data]):
                 find_program, self._adapter, self._trusted.programs, environ
             )
             self._argv = self._launch.shown(program)
-            await trio.to_thread.run_sync(make_home, self._home, self._launch.files)
+            self._lease = await trio.to_thread.run_sync(
+                open_home, self._home, self._launch.files, self._launch.tidy
+            )
             if self._cause is None:
                 self._child = await start_child(
                     (*program, *self._launch.arguments),
@@ -231,8 +236,9 @@ class Run(Generic[Data]):
             with trio.move_on_after(self.request.timeouts.drain):
                 await self._tail.finished.wait()
             await self._child.close()
-        left = await trio.to_thread.run_sync(remove_home, self._home, self._launch.tidy)
-        self._leftovers = (*self._leftovers, *left)
+        if self._lease is not None:
+            left = await trio.to_thread.run_sync(close_home, self._home, self._lease)
+            self._leftovers = (*self._leftovers, *left)
         self._end_seconds += trio.current_time() - began
 
     @trio.lowlevel.enable_ki_protection

@@ -11,6 +11,7 @@ import trio
 from supervisor.adapters import find_adapter, provider_names
 from supervisor.model.errors import as_error, failure
 from supervisor.process.home import default_state_dir
+from supervisor.process.lease import reap
 from supervisor.protocol.checks import check_request
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Supervisor:
         )
         self._runs: set[Run[Any]] = set()
         self._leftovers: dict[str, None] = {}  # in order, each once
+        self._reaped = False
         self._closing: trio.Event | None = None
 
     async def __aenter__(self) -> Self:
@@ -103,6 +105,7 @@ class Supervisor:
         self._runs.add(run)
         caught: BaseException | None = None
         try:
+            await self._reap_once()
             await run.open()
             async with trio.open_nursery() as nursery:
                 run.serve(nursery)
@@ -154,6 +157,12 @@ class Supervisor:
 
     def _note_leftovers(self, run: Run[Any]) -> None:
         self._leftovers.update(dict.fromkeys(run.leftovers))
+
+    async def _reap_once(self) -> None:
+        """Before the first run: remove what a killed predecessor left in the same state folder."""
+        if not self._reaped:
+            self._reaped = True
+            await trio.to_thread.run_sync(reap, self._state_dir)
 
     def _new_run(self, request: Request[Data]) -> Run[Data]:
         # Imported late: it brings the JSON library with it, which a program that only imports this

@@ -58,7 +58,9 @@ class Bench:
     def homes(self) -> list[str]:
         """The private directories that exist."""
         runs = self.state / "runs"
-        return sorted(path.name for path in runs.iterdir()) if runs.exists() else []
+        return (
+            sorted(path.name for path in runs.iterdir() if path.is_dir()) if runs.exists() else []
+        )
 
 
 def ask(prompt: str = "What is it?", provider: str = "codex", **given: Any) -> Request[Any]:

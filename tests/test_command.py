@@ -204,11 +204,26 @@ def test_the_demonstration_with_a_cli_that_is_missing() -> None:
     assert "Install the CLI" in done.stderr
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["demo"]])
+@pytest.mark.parametrize("command", [[], ["run"], ["demo"], ["reap"]])
 def test_help_has_an_example(command: list[str]) -> None:
     done = supervisor(*command, "--help")
     assert done.returncode == 0
     assert "Example: supervisor" in done.stdout
+
+
+def test_reap_says_what_it_found(tmp_path: Path) -> None:
+    runs = tmp_path / ".local" / "state" / "agent-cli-supervisor" / "runs"
+    (runs / "0123456789ab").mkdir(parents=True)
+    (runs / "0123456789ab.lease").touch()
+    (runs / "somebodys").mkdir()
+    done = supervisor("reap")
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "removed 0123456789ab",
+        "left alone 'somebodys': nothing proves whose it is",
+        f"1 removed, 0 processes ended, in {runs.parent}",
+    ]
+    assert os.listdir(runs) == ["somebodys"]
 
 
 def test_the_version() -> None:

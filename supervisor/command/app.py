@@ -191,6 +191,37 @@ def demo(
     _carry_out(show, View(provider or "claude"), as_json=False)
 
 
+@app.command(
+    help="""Remove what runs left whose supervisor was killed, and say what was found.
+
+    The next run in the same state folder does it by itself. What may be another's is left alone.
+
+    Example: supervisor reap
+    """,
+)
+def reap(
+    state_dir: Annotated[
+        Path | None, typer.Option(help="The state folder, instead of the user's own.")
+    ] = None,
+) -> None:
+    from supervisor.process.home import default_state_dir
+    from supervisor.process.lease import reap as reap_runs
+
+    folder = default_state_dir(os.environ) if state_dir is None else str(state_dir)
+    found = reap_runs(folder)
+    for run_id in found.removed:
+        typer.echo(f"removed {run_id}")
+    for run_id in found.running:
+        typer.echo(f"left alone {run_id}: its supervisor lives")
+    for name in found.unknown:
+        typer.echo(f"left alone {name!r}: nothing proves whose it is")
+    for sentence in found.failed:
+        typer.echo(sentence, err=True)
+    typer.echo(f"{len(found.removed)} removed, {found.killed} processes ended, in {folder}")
+    if found.failed:
+        raise typer.Exit(1)
+
+
 async def _follow(
     supervisor: Supervisor, request: Request[Any], view: View, *, as_json: bool
 ) -> Completion[Any]:

@@ -21,7 +21,7 @@ from supervisor.model.errors import as_error, failure
 from supervisor.model.launch import Places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Generator, Iterable, Mapping
 
     from supervisor.model.launch import PrivateFile
 
@@ -69,23 +69,16 @@ def name_home(state_dir: str) -> Home:
     return Home(run_id=run_id, path=os.path.join(os.path.abspath(state_dir), "runs", run_id))
 
 
-def make_home(home: Home, files: Iterable[PrivateFile]) -> None:
-    """Make the directory (mode 0700) with its files (mode 0600). Blocks.
+@contextlib.contextmanager
+def usable_state(folder: str) -> Generator[None]:
+    """Turn an error of the file system into one of ours.
 
     Raises:
         InternalError: `disk.full`.
-        RequestError: `config.invalid` if the state folder cannot be used.
+        RequestError: `config.invalid`.
     """
     try:
-        os.makedirs(os.path.dirname(home.path), mode=0o700, exist_ok=True)
-        os.mkdir(home.path, 0o700)
-        for place in (home.places.work, home.places.files, home.places.temporary):
-            os.mkdir(place, 0o700)
-        for file in files:
-            path = os.path.join(home.places.files, file.name)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(file.content)
+        yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise as_error(failure("disk.full")) from error
@@ -93,10 +86,26 @@ def make_home(home: Home, files: Iterable[PrivateFile]) -> None:
         raise as_error(
             failure(
                 "config.invalid",
-                f"The state folder cannot be used ({why}): {os.path.dirname(home.path)!r}.",
+                f"The state folder cannot be used ({why}): {folder!r}.",
                 hint="Name a folder of yours with Supervisor(state_dir=...).",
             )
         ) from error
+
+
+def make_home(home: Home, files: Iterable[PrivateFile]) -> None:
+    """Make the directory (mode 0700) with its files (mode 0600). Blocks.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    os.mkdir(home.path, 0o700)
+    for place in (home.places.work, home.places.files, home.places.temporary):
+        os.mkdir(place, 0o700)
+    for file in files:
+        path = os.path.join(home.places.files, file.name)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(file.content)
 
 
 def remove_home(home: Home, tidy: Iterable[str]) -> tuple[str, ...]:
