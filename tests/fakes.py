@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from supervisor import Event, Request, Supervisor, SupervisorError
+from supervisor.faults import scripted
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 RECORDINGS = FIXTURES / "recordings"
-FAKE_CLI = FIXTURES / "fake_cli.py"
 
 Step = list[Any]
 
 
 def fake(*steps: Step) -> list[str]:
     """The program entry for a scripted CLI."""
-    return [sys.executable, "-I", "-S", str(FAKE_CLI), json.dumps(steps)]
+    return list(scripted(*steps))
 
 
 def recorded(case: str) -> Step:
@@ -29,6 +28,8 @@ def recorded(case: str) -> Step:
 
 GOOD = recorded("codex/a4-reasoning-two-messages")
 """A good codex turn; its answer is "second message"."""
+
+STATUS = '{"type":"system","subtype":"status"}'
 
 STARTED = ["print", '{"type":"thread.started","thread_id":"t-1"}']
 

@@ -16,6 +16,7 @@ LAYERS = (
     ("recording",),
     ("run",),
     ("supervisor",),
+    ("faults",),
     ("command", "__main__"),
 )
 ALONE = ("model_server",)  # imports nothing of ours, and only the command may import it

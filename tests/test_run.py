@@ -20,7 +20,18 @@ from supervisor import (
     Text,
     Timeouts,
 )
-from tests.fakes import COMPLETED, GOOD, STARTED, ask, error_of, events_of, fake, message, recorded
+from tests.fakes import (
+    COMPLETED,
+    GOOD,
+    STARTED,
+    STATUS,
+    ask,
+    error_of,
+    events_of,
+    fake,
+    message,
+    recorded,
+)
 from tests.test_environment import NEEDED, PLANTED
 from tests.test_schema import Verdict
 
@@ -229,7 +240,7 @@ async def test_a_dropped_line_without_a_result_is_named_as_the_cause(bench: Benc
 
 
 async def test_output_without_end_is_stopped(bench: Bench) -> None:
-    async with bench.supervisor(["flood"]) as supervisor:
+    async with bench.supervisor(["flood", STATUS]) as supervisor:
         with trio.fail_after(BOUND):
             error = await error_of(supervisor, ask(limits=Limits(stdout=1 << 20)))
     assert error.code == "output.stdout"
@@ -305,7 +316,7 @@ async def test_a_run_that_does_not_end_is_ended(
 async def test_status_lines_are_no_progress(bench: Bench) -> None:
     """A CLI that printed a status each second for as long as it hung was never stopped."""
     async with bench.supervisor(
-        recorded("claude/k-answer-int"), ["flood"], provider="claude"
+        recorded("claude/k-answer-int"), ["flood", STATUS], provider="claude"
     ) as supervisor:
         with trio.fail_after(BOUND):
             request = ask(provider="claude", billing="any", timeouts=Timeouts(idle=0.5, grace=0.2))
@@ -380,7 +391,7 @@ async def test_a_background_process_does_not_survive_a_cancel(bench: Bench, how:
 
 
 async def test_leaving_the_block_early_ends_the_run(bench: Bench) -> None:
-    async with bench.supervisor(STARTED, ["flood"]) as supervisor:
+    async with bench.supervisor(STARTED, ["flood", STATUS]) as supervisor:
         with trio.fail_after(BOUND):
             async with supervisor.stream(ask(timeouts=HASTY)) as run:
                 async for _ in run:

@@ -222,6 +222,25 @@ def reap(
         raise typer.Exit(1)
 
 
+@app.command(
+    help="""Start fake CLIs with one fault each and show what the supervisor makes of them, here.
+
+    Nothing outside this machine is asked, and no real CLI is started.
+
+    Example: supervisor selftest
+    """,
+)
+def selftest() -> None:
+    from supervisor.command.selftest import selftest as run_all
+    from supervisor.command.view import View
+
+    async def work(_view: View) -> None:
+        if not await run_all("group", {}, proven=False):
+            raise _Stopped(1 - 128)
+
+    _carry_out(work, View("selftest"), as_json=False)
+
+
 async def _follow(
     supervisor: Supervisor, request: Request[Any], view: View, *, as_json: bool
 ) -> Completion[Any]:
