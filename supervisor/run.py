@@ -33,6 +33,8 @@ from supervisor.model.events import (
     Started,
     Text,
     TextDelta,
+    ToolFinished,
+    ToolStarted,
     TurnEnded,
     Unrecognized,
 )
@@ -45,6 +47,7 @@ from supervisor.process.pump import Tail, write_stdin
 from supervisor.protocol.accumulate import MADE_PROGRESS, Accumulator, End, Verdict
 from supervisor.protocol.deadlines import Deadlines
 from supervisor.protocol.decode import read_objects
+from supervisor.protocol.ending import cause_of, ending
 from supervisor.protocol.environment import base_environment, child_environment
 from supervisor.protocol.framer import Dropped, Framer
 
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from supervisor.model.request import Request
     from supervisor.process.child import Child
     from supervisor.process.lease import Lease
+    from supervisor.protocol.ending import Cause
 
 _CHUNK = 65536
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -116,6 +120,7 @@ class Run(Generic[Data]):
         self._cause: Failure | None = None
         self._read_bytes = self._dropped_bytes = self._dropped_lines = 0
         self._opening = trio.Event()
+        self._served = False
         self._ending: trio.Event | None = None
         self._killed: tuple[Killed, ...] = ()
         self._leftovers: tuple[str, ...] = ()
@@ -198,6 +203,7 @@ class Run(Generic[Data]):
 
     def serve(self, nursery: trio.Nursery) -> None:
         """Start the side tasks."""
+        self._served = True
         child = self._started_child()
         nursery.start_soon(write_stdin, child, self._launch.stdin)
         nursery.start_soon(self._tail.read, child)
@@ -210,10 +216,10 @@ class Run(Generic[Data]):
         self._wake()
         with trio.CancelScope(shield=True):
             await self._opening.wait()
-            await self.dispose()
+            await self.dispose("closed")
 
     @trio.lowlevel.enable_ki_protection
-    async def dispose(self) -> None:
+    async def dispose(self, cause: Cause) -> None:
         """End the processes, close the pipes, remove the files: once, whoever calls first.
 
         Shielded. Takes at most the grace period, the two bounds of `Child.end`, the drain limit and
@@ -225,16 +231,17 @@ class Run(Generic[Data]):
                 return
             self._disposing = trio.Event()
             try:
-                await self._dispose()
+                await self._dispose(cause)
             finally:
                 self._disposing.set()
 
-    async def _dispose(self) -> None:
-        await self._end_processes()
+    async def _dispose(self, cause: Cause) -> None:
+        await self._end_processes(cause)
         began = trio.current_time()
         if self._child is not None:
-            with trio.move_on_after(self.request.timeouts.drain):
-                await self._tail.finished.wait()
+            if self._served:
+                with trio.move_on_after(self.request.timeouts.drain):
+                    await self._tail.finished.wait()
             await self._child.close()
         if self._lease is not None:
             left = await trio.to_thread.run_sync(close_home, self._home, self._lease)
@@ -242,7 +249,7 @@ class Run(Generic[Data]):
         self._end_seconds += trio.current_time() - began
 
     @trio.lowlevel.enable_ki_protection
-    async def _end_processes(self) -> None:
+    async def _end_processes(self, cause: Cause) -> None:
         with trio.CancelScope(shield=True):
             if self._ending is not None:
                 await self._ending.wait()
@@ -251,8 +258,10 @@ class Run(Generic[Data]):
             began = trio.current_time()
             try:
                 if self._child is not None:
+                    way = ending(cause, leader_ended=self._child.exit is not None)
                     self._killed, self._leftovers = await self._child.end(
-                        polite=self._launch.polite, grace=self.request.timeouts.grace
+                        polite=self._launch.polite,
+                        grace=self.request.timeouts.grace if way.asked else 0.0,
                     )
             finally:
                 self._end_seconds += trio.current_time() - began
@@ -317,7 +326,7 @@ class Run(Generic[Data]):
 
     async def _drain(self, child: Child) -> None:
         """The leader has ended: kill what is left of its group, then read what is in the pipe."""
-        await self._end_processes()
+        await self._end_processes("itself")
         chunk = await self._receive(child, self.request.timeouts.drain)
         if chunk:
             self._read(chunk)
@@ -351,6 +360,10 @@ class Run(Generic[Data]):
             self._first_text = self._first_text or now
         if isinstance(record, MADE_PROGRESS):
             self._deadlines.progress()
+        if isinstance(record, ToolStarted):
+            self._deadlines.tool_started(record.id)
+        elif isinstance(record, ToolFinished):
+            self._deadlines.tool_finished(record.id)
         if isinstance(record, TurnEnded):
             self._deadlines.turn_ended()
         elif isinstance(record, Started):
@@ -363,8 +376,9 @@ class Run(Generic[Data]):
 
     async def _settle(self) -> None:
         """Clean up, judge, and put the terminal event behind what is pending."""
-        await self.dispose()
-        if self._cause is None or self._cause.code != "supervisor.closed":
+        cause = cause_of(self._cause)
+        await self.dispose(cause)
+        if ending(cause, leader_ended=self._started_child().exit is not None).rest_read:
             self._take_lines(self._framer.finish())
         ended = self._exit()
         verdict = self._accumulator.settle(

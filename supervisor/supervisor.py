@@ -115,10 +115,10 @@ class Supervisor:
                     # Raised again below, outside the nursery, where nothing wraps it in a group.
                     caught = error
                 finally:
-                    await run.dispose()
+                    await run.dispose("left")
                     nursery.cancel_scope.cancel()
         finally:
-            await run.dispose()
+            await run.dispose("left")
             self._runs.discard(run)
             self._note_leftovers(run)
         if caught is not None:

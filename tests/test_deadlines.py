@@ -65,3 +65,28 @@ def test_none_means_no_limit() -> None:
     assert limits.next()[0] == math.inf
     limits.first_byte()
     assert limits.next()[0] == math.inf
+
+
+def test_an_open_tool_call_has_its_own_limit() -> None:
+    """A watchdog that took a long test run for a hang killed healthy work."""
+    limits = deadlines(Timeouts(idle=10, tool=60, total=1000))
+    limits.first_byte()
+    limits.tool_started("a")
+    limits.waited(30)
+    limits.tool_started("b")
+    assert limits.next() == (30, "timeout.tool")
+    limits.tool_finished("a")
+    assert limits.next() == (60, "timeout.tool")
+    limits.tool_finished("b")
+    limits.tool_finished("never started")
+    limits.progress()
+    assert limits.next() == (10, "timeout.idle")
+
+
+def test_a_turn_that_ended_has_no_open_tool() -> None:
+    limits = deadlines()
+    limits.first_byte()
+    limits.tool_started("a")
+    limits.turn_ended()
+    limits.turn_resumed()
+    assert limits.next() == (20, "timeout.idle")

@@ -38,6 +38,7 @@ class Timeouts:
         start: from the start of the CLI to its first byte on stdout.
         idle: without progress (text, reasoning, a tool event or an error event). It does not run
             for a CLI whose stream is silent while the model thinks (codex).
+        tool: of one tool call. While one is open, the idle limit does not run.
         total: the whole run.
         linger: from the terminal event to the CLI's exit.
         grace: from the polite signal to SIGKILL.
@@ -46,6 +47,7 @@ class Timeouts:
 
     start: float | None = 60.0
     idle: float | None = 240.0
+    tool: float | None = 1800.0
     total: float | None = 600.0
     linger: float = 5.0
     grace: float = 3.0

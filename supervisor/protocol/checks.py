@@ -64,7 +64,7 @@ def _check_text(name: str, text: str) -> None:
 
 def _check_limits(request: Request[Any]) -> None:
     timeouts, limits = request.timeouts, request.limits
-    for name in ("start", "idle", "total", "linger", "grace", "drain"):
+    for name in ("start", "idle", "tool", "total", "linger", "grace", "drain"):
         seconds: float | None = getattr(timeouts, name)
         if seconds is not None and not seconds >= 0:
             raise _invalid(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from supervisor.model.request import Timeouts
 
-Limit = Literal["timeout.start", "timeout.idle", "timeout.total", "linger"]
+Limit = Literal["timeout.start", "timeout.idle", "timeout.tool", "timeout.total", "linger"]
 """The error that a limit ends the run with; after a terminal event it is none."""
 
 
@@ -26,6 +26,7 @@ class Deadlines:
         self._since_progress = 0.0
         self._since_end: float | None = None
         self._started = False
+        self._tools: dict[str, float] = {}
 
     def waited(self, seconds: float) -> None:
         """Our own wait took this long."""
@@ -42,9 +43,18 @@ class Deadlines:
         """Text, reasoning, a tool or an error came: the idle limit starts anew."""
         self._since_progress = 0.0
 
+    def tool_started(self, name: str) -> None:
+        """A tool call is open: it has its own limit, and silence is no hang."""
+        self._tools[name] = self._waited
+
+    def tool_finished(self, name: str) -> None:
+        """A tool call has ended; one that nobody knows is passed over."""
+        self._tools.pop(name, None)
+
     def turn_ended(self) -> None:
         """The CLI's terminal event came: the linger limit starts, or starts anew."""
         self._since_end = 0.0
+        self._tools.clear()
 
     def turn_resumed(self) -> None:
         """A new turn began after a terminal event: the linger limit no longer runs."""
@@ -57,6 +67,9 @@ class Deadlines:
         ]
         if self._since_end is not None:
             limits.append((self._timeouts.linger - self._since_end, "linger"))
+        elif self._tools:
+            oldest = self._waited - min(self._tools.values())
+            limits.append((_seconds(self._timeouts.tool) - oldest, "timeout.tool"))
         elif self._started:
             limits.append((self._idle - self._since_progress, "timeout.idle"))
         else:
