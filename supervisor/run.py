@@ -39,11 +39,12 @@ from supervisor.model.events import (
     Unrecognized,
 )
 from supervisor.model.request import Data
-from supervisor.process.child import start_child
 from supervisor.process.home import name_home
 from supervisor.process.lease import close_home, open_home
+from supervisor.process.modes import Found
 from supervisor.process.program import find_program
 from supervisor.process.pump import Tail, write_stdin
+from supervisor.process.start import find_containment, start
 from supervisor.protocol.accumulate import MADE_PROGRESS, Accumulator, End, Verdict
 from supervisor.protocol.deadlines import Deadlines
 from supervisor.protocol.decode import read_objects
@@ -59,7 +60,9 @@ if TYPE_CHECKING:
     from supervisor.model.events import Record
     from supervisor.model.request import Request
     from supervisor.process.child import Child
+    from supervisor.process.guarded import GuardedChild
     from supervisor.process.lease import Lease
+    from supervisor.process.start import Containment
     from supervisor.protocol.ending import Cause
 
 _CHUNK = 65536
@@ -92,6 +95,7 @@ class Run(Generic[Data]):
         trusted: Trusted,
         environ: Mapping[str, str],
         state_dir: str,
+        containment: Containment,
     ) -> None:
         self.request = request
         self._adapter = adapter
@@ -115,7 +119,9 @@ class Run(Generic[Data]):
         self._pending: deque[Event] = deque()
         self._argv: tuple[str, ...] = ()
         self._lease: Lease | None = None
-        self._child: Child | None = None
+        self._containment: Containment = containment
+        self._contained = Found("group", None)  # until it is known
+        self._child: Child | GuardedChild | None = None
         self._wait: trio.CancelScope | None = None
         self._cause: Failure | None = None
         self._read_bytes = self._dropped_bytes = self._dropped_lines = 0
@@ -184,11 +190,13 @@ class Run(Generic[Data]):
                 find_program, self._adapter, self._trusted.programs, environ
             )
             self._argv = self._launch.shown(program)
+            self._contained = await find_containment(self._containment)
             self._lease = await trio.to_thread.run_sync(
                 open_home, self._home, self._launch.files, self._launch.tidy
             )
             if self._cause is None:
-                self._child = await start_child(
+                self._child = await start(
+                    self._contained,
                     (*program, *self._launch.arguments),
                     environ,
                     work=self._home.places.work,
@@ -290,7 +298,7 @@ class Run(Generic[Data]):
             self._cause = failure(limit)
         return None
 
-    async def _receive(self, child: Child, seconds: float) -> bytes | None:
+    async def _receive(self, child: Child | GuardedChild, seconds: float) -> bytes | None:
         """The next bytes, b"" at the end of the stream, or None when woken or out of time."""
         try:
             with trio.move_on_after(seconds) as self._wait:
@@ -310,7 +318,7 @@ class Run(Generic[Data]):
         self._deadlines.waited(now - self._mark)
         self._mark = now
 
-    async def _take_chunk(self, child: Child, chunk: bytes) -> None:
+    async def _take_chunk(self, child: Child | GuardedChild, chunk: bytes) -> None:
         if chunk:
             self._deadlines.first_byte()
             self._read(chunk)
@@ -324,7 +332,7 @@ class Run(Generic[Data]):
             await child.wait()
         await self._settle()
 
-    async def _drain(self, child: Child) -> None:
+    async def _drain(self, child: Child | GuardedChild) -> None:
         """The leader has ended: kill what is left of its group, then read what is in the pipe."""
         await self._end_processes("itself")
         chunk = await self._receive(child, self.request.timeouts.drain)
@@ -432,13 +440,18 @@ class Run(Generic[Data]):
         )
 
     def _cleanup(self) -> Cleanup:
+        child = self._started_child()
+        used = child.resources
         return Cleanup(
-            mode="group",
-            proven=False,
+            mode=child.mode,
+            proven=child.proven,
+            weakness=self._contained.reason,
             killed=self._killed,
             seconds=self._end_seconds,
             dropped_bytes=self._dropped_bytes,
             leftovers=self._leftovers,
+            cpu_seconds=None if used is None else used.user_seconds + used.system_seconds,
+            peak_bytes=None if used is None else used.peak_bytes,
         )
 
     def _latency(self) -> Latency:
@@ -457,7 +470,7 @@ class Run(Generic[Data]):
         # A leader that even SIGKILL did not end is reported in the leftovers.
         return ended or Exit(code=None, signal=None, ended_by_us=True)
 
-    async def _watch_exit(self, child: Child) -> None:
+    async def _watch_exit(self, child: Child | GuardedChild) -> None:
         await child.wait()
         self._wake()
 
@@ -465,6 +478,6 @@ class Run(Generic[Data]):
         if self._wait is not None:
             self._wait.cancel()
 
-    def _started_child(self) -> Child:
+    def _started_child(self) -> Child | GuardedChild:
         assert self._child is not None, "the run was not opened"
         return self._child

@@ -12,6 +12,7 @@ from supervisor.adapters import find_adapter, provider_names
 from supervisor.model.errors import as_error, failure
 from supervisor.process.home import default_state_dir
 from supervisor.process.lease import reap
+from supervisor.process.start import CONTAINMENTS
 from supervisor.protocol.checks import check_request
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from supervisor.model.completion import Completion
     from supervisor.model.errors import SupervisorError
     from supervisor.model.request import Data, Request
+    from supervisor.process.start import Containment
     from supervisor.run import Run
 
 
@@ -37,6 +39,9 @@ class Supervisor:
             `{"claude": ["ANTHROPIC_API_KEY"]}`.
         variables: for a provider, variables to set.
         environ: the environment to start from; the process's own by default. It is copied once.
+        containment: how processes are contained: "auto" for the strongest mode that this system has and
+            that needs no asking, or one by name, which is then an error where it is not to be had:
+            "scope", "loop", "pidns" or "group". See `Cleanup.mode`.
         state_dir: where the private directories of runs lie; by default in the user's state folder,
             `$XDG_STATE_HOME/agent-cli-supervisor`.
 
@@ -52,11 +57,16 @@ class Supervisor:
         variables: Mapping[str, Mapping[str, str]] | None = None,
         environ: Mapping[str, str] | None = None,
         state_dir: str | os.PathLike[str] | None = None,
+        containment: Containment = "auto",
     ) -> None:
         self._programs = {name: _words("programs", name, words) for name, words in _of(programs)}
         self._keep = {name: _words("keep", name, words) for name, words in _of(keep)}
         self._variables = {name: _pairs(name, pairs) for name, pairs in _of(variables)}
         _check_providers(programs=programs, keep=keep, variables=variables)
+        if containment not in CONTAINMENTS:
+            names = ", ".join(CONTAINMENTS)
+            raise _invalid(f"There is no containment {containment!r}.", f"Use one of {names}.")
+        self._containment: Containment = containment
         self._environ = dict(os.environ if environ is None else environ)
         self._state_dir = (
             default_state_dir(self._environ) if state_dir is None else os.fspath(state_dir)
@@ -178,7 +188,7 @@ class Supervisor:
             keep=self._keep.get(request.provider, ()),
             variables=self._variables.get(request.provider, {}),
         )
-        return Run(request, adapter, trusted, self._environ, self._state_dir)
+        return Run(request, adapter, trusted, self._environ, self._state_dir, self._containment)
 
 
 def _of(mapping: Mapping[str, Any] | None) -> Iterable[tuple[str, Any]]:

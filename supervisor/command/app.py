@@ -30,6 +30,7 @@ from supervisor.model.errors import (
     failure,
 )
 from supervisor.model.request import BillingPolicy, Effort, Request, Timeouts
+from supervisor.process.start import CONTAINMENTS
 from supervisor.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from supervisor.command.view import View
     from supervisor.model.completion import Completion
+    from supervisor.process.start import Containment
 
 EXIT_CODES: dict[type[SupervisorError], int] = {
     RequestError: 2,
@@ -135,6 +137,9 @@ def run(
         list[str] | None,
         typer.Option(help="Name of a variable to let through, e.g. ANTHROPIC_API_KEY; repeatable."),
     ] = None,
+    containment: Annotated[
+        str, typer.Option(help=f"How to contain processes: {', '.join(CONTAINMENTS)}.")
+    ] = "auto",
 ) -> None:
     from supervisor.command.view import View
 
@@ -153,6 +158,7 @@ def run(
         supervisor = Supervisor(
             programs=None if program is None else {provider: [program]},
             keep={provider: keep} if keep else None,
+            containment=read_containment(containment),
         )
         async with supervisor:
             completion = await _follow(supervisor, request, view, as_json=as_json)
@@ -230,15 +236,23 @@ def reap(
     Example: supervisor selftest
     """,
 )
-def selftest() -> None:
+def selftest(
+    containment: Annotated[
+        str, typer.Option(help=f"How to contain processes: {', '.join(CONTAINMENTS)}.")
+    ] = "auto",
+) -> None:
     from supervisor.command.selftest import selftest as run_all
     from supervisor.command.view import View
 
+    passed = False
+
     async def work(_view: View) -> None:
-        if not await run_all("group", {}, proven=False):
-            raise _Stopped(1 - 128)
+        nonlocal passed
+        passed = await run_all(read_containment(containment))
 
     _carry_out(work, View("selftest"), as_json=False)
+    if not passed:
+        raise typer.Exit(1)
 
 
 async def _follow(
@@ -328,6 +342,23 @@ async def _until_signal(work: Callable[[View], Awaitable[None]], view: View) -> 
             nursery.cancel_scope.cancel()
     if caught is not None:
         raise caught
+
+
+def read_containment(name: str) -> Containment:
+    """The containment of that name.
+
+    Raises:
+        RequestError: there is none.
+    """
+    if name not in CONTAINMENTS:
+        raise as_error(
+            failure(
+                "request.invalid",
+                f"There is no containment {name!r}.",
+                hint=f"Use one of {', '.join(CONTAINMENTS)}.",
+            )
+        )
+    return name
 
 
 def exit_code(error: SupervisorError) -> int:

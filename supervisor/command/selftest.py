@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 from rich.console import Console
@@ -11,23 +11,26 @@ from rich.table import Table
 from rich.text import Text
 
 from supervisor.faults import CHECKS, Check, CheckError, read_stream, run_check, stream_names
+from supervisor.process.start import find_containment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from supervisor.process.modes import Found
+    from supervisor.process.start import Containment
 
 AT_ONCE = 4
 """Checks that run at the same time; most of their time is waiting for a limit."""
 
 
-async def selftest(mode: str, options: Mapping[str, Any], *, proven: bool) -> bool:
+async def selftest(containment: Containment) -> bool:
     """Run all checks and print the table; whether all passed.
 
-    Args:
-        mode: the containment in force, for the table's title.
-        options: further arguments for each Supervisor.
-        proven: whether the mode proves that nothing is left; checks that need it are not run else.
+    Where the mode in force proves nothing, the checks that need a proof are shown as not proven.
     """
     console, began = Console(highlight=False), time.monotonic()
+    contained = await find_containment(containment)
+    proven, options = contained.mode != "group", {"containment": containment}
     found: dict[tuple[str, str], str | None] = {}
     limiter = trio.CapacityLimiter(AT_ONCE)
     wanted = [check for check in CHECKS if proven or not check.proven_only]
@@ -46,7 +49,7 @@ async def selftest(mode: str, options: Mapping[str, Any], *, proven: bool) -> bo
             for check in wanted:
                 for provider in stream_names():
                     nursery.start_soon(one, check, provider)
-    console.print(_table(found, mode, proven=proven))
+    console.print(_table(found, contained, proven=proven))
     failed = {key: why for key, why in found.items() if why is not None}
     for (name, provider), why in sorted(failed.items()):
         console.print(Text(f"{provider}: {name}: {why}", style="red"))
@@ -55,8 +58,11 @@ async def selftest(mode: str, options: Mapping[str, Any], *, proven: bool) -> bo
     return not failed
 
 
-def _table(found: Mapping[tuple[str, str], str | None], mode: str, *, proven: bool) -> Table:
-    table = Table(title=f"containment: {mode}", title_justify="left", box=None, pad_edge=False)
+def _table(found: Mapping[tuple[str, str], str | None], contained: Found, *, proven: bool) -> Table:
+    title = f"containment: {contained.mode}"
+    if contained.reason is not None:
+        title += f" ({contained.reason})"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("check")
     for provider in stream_names():
         table.add_column(provider)

@@ -367,7 +367,8 @@ async def killed_supervisor(bench: Workbench) -> None:
     ready = bench.path("ready")
     children: list[Step] = [["child", "session", "hold"], ["child", "naked", "closed"]]
     steps = (*children, *bench.stream.opening(), ["touch", ready], HANG)
-    arguments = (bench.stream.provider, bench.path("state"), *bench.program(*steps))
+    mode = bench.options.get("containment", "auto")
+    arguments = (bench.stream.provider, bench.path("state"), mode, *bench.program(*steps))
     command = (sys.executable, "-m", "supervisor.faults.host", *arguments)
     host = await trio.lowlevel.open_process(command)
     try:

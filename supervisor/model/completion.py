@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from supervisor.model.errors import Failure
     from supervisor.model.request import Effort
 
-Mode = Literal["group"]
-"""How processes are contained: `group` is a session and process group of their own, then a sweep of
-known descendants and of processes that carry the run's mark."""
+Mode = Literal["scope", "loop", "pidns", "group"]
+"""How the processes of a run are contained.
+
+scope, loop, pidns: below a guardian, whose end proves that nothing is left. group: a session and
+process group of their own, then a sweep of known descendants and of processes with the run's mark.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,18 +118,25 @@ class Cleanup:
     Attributes:
         mode: the containment that was in force.
         proven: whether the kernel confirmed that no process is left. Mode `group` proves nothing.
+        weakness: why no stronger mode is in force, None if nothing stronger is to be had anywhere.
         killed: what had to be killed.
         seconds: how long ending the processes and removing the files took.
         dropped_bytes: output that was not read, or not kept because a line was over its limit.
         leftovers: what could not be cleaned, one plain sentence each; empty as a rule.
+        cpu_seconds: processor time of the CLI and of the descendants that it waited for; None where
+            nobody measured it.
+        peak_bytes: the largest memory that one of them had; None where nobody measured it.
     """
 
     mode: Mode
     proven: bool
+    weakness: str | None = None
     killed: tuple[Killed, ...] = ()
     seconds: float
     dropped_bytes: int = 0
     leftovers: tuple[str, ...] = ()
+    cpu_seconds: float | None = None
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

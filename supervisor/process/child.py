@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from supervisor.model.completion import Exit, Killed
+from supervisor.model.completion import Exit, Killed, Mode
 from supervisor.model.errors import as_error, failure
 from supervisor.process.sweep import Sweep
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from supervisor.model.errors import SupervisorError
     from supervisor.model.launch import PoliteSignal
+    from supervisor.process.guardian_protocol import Resources
 
 KILL_WAIT = 5.0
 """Seconds that a killed leader is given to disappear; only uninterruptible I/O takes longer."""
@@ -54,6 +55,10 @@ class Child:
         self._reaped = False
         self.exit: Exit | None = None
         """How the leader ended; None while it lives."""
+        self.mode: Mode = "group"
+        self.proven = False
+        self.resources: Resources | None = None
+        """Reaping by number tells nothing of what was used."""
 
     async def wait(self) -> None:
         """Wait until the leader has ended. It stays unreaped. Several tasks may wait."""

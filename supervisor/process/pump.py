@@ -8,11 +8,12 @@ import trio
 
 if TYPE_CHECKING:
     from supervisor.process.child import Child
+    from supervisor.process.guarded import GuardedChild
 
 _CHUNK = 65536
 
 
-async def write_stdin(child: Child, data: bytes) -> None:
+async def write_stdin(child: Child | GuardedChild, data: bytes) -> None:
     """Write all input and close the pipe.
 
     A CLI that ends before it has read everything is no error here: what it says itself counts.
@@ -35,7 +36,7 @@ class Tail:
         self._kept = bytearray()
         self.finished = trio.Event()
 
-    async def read(self, child: Child) -> None:
+    async def read(self, child: Child | GuardedChild) -> None:
         """Serve the pipe until it ends or is closed."""
         try:
             while data := await child.stderr.receive_some(_CHUNK):

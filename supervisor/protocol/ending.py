@@ -17,16 +17,20 @@ period. A breach is ended without a word, since each moment more may cost money 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from supervisor.model.errors import Failure
+if TYPE_CHECKING:
+    from supervisor.model.errors import Failure
 
 Cause = Literal["itself", "stays", "limit", "breach", "closed", "left"]
 """Why a run ends.
 
-itself: the leader ended. stays: its turn or its output ended, and the leader stayed over the linger limit.
-limit: one of our limits of time or size. breach: a tool or a key that the request does not allow.
-closed: close() was called. left: the consumer left the block or was cancelled.
+itself: the leader ended.
+stays: its turn or its output ended, and the leader stayed past the linger limit.
+limit: one of our limits of time or size.
+breach: a tool or a key that the request does not allow.
+closed: close() was called.
+left: the consumer left the block or was cancelled.
 """
 
 
