@@ -33,6 +33,10 @@ class RealCli:
 
     def supervisor(self, server: ModelServer | str, **given: Any) -> Supervisor:
         """A supervisor whose CLI asks `server` with a made-up key that is named, as a user must."""
+        return Supervisor(**{**self.options(server), **given})
+
+    def options(self, server: ModelServer | str) -> dict[str, Any]:
+        """The arguments of `supervisor`."""
         url = server if isinstance(server, str) else server.url
         environ = {
             "PATH": os.environ["PATH"],
@@ -41,7 +45,7 @@ class RealCli:
             "ANTHROPIC_API_KEY": MADE_UP,
             "CODEX_API_KEY": MADE_UP,
         }
-        options: dict[str, Any] = {
+        return {
             "programs": {self.provider: [str(self.program), *self._fixed(url)]},
             "keep": {"claude": ["ANTHROPIC_API_KEY"], "codex": ["CODEX_API_KEY"]},
             "variables": {
@@ -50,7 +54,6 @@ class RealCli:
             "environ": environ,
             "state_dir": self.state,
         }
-        return Supervisor(**{**options, **given})
 
     def _fixed(self, url: str) -> list[str]:
         if self.provider != "codex":
