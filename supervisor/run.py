@@ -10,7 +10,7 @@ States, each left for good:
        └──────────┴───────────┴──────────┘   a limit, a breach, close(), or leaving the block
 
 reading    the leader lives; our own limits run
-draining   the leader has ended and its group is killed; what is in the pipe is still read
+draining   the leader has ended and nothing of the run lives; what is in the pipe is still read
 settled    processes, pipes and files are gone; the verdict stands
 """
 
@@ -30,42 +30,34 @@ from supervisor.model.events import (
     Event,
     Failed,
     Notice,
-    Started,
     Text,
     TextDelta,
-    ToolFinished,
-    ToolStarted,
-    TurnEnded,
     Unrecognized,
 )
 from supervisor.model.request import Data
-from supervisor.process.home import name_home
-from supervisor.process.lease import close_home, open_home
-from supervisor.process.modes import Found
-from supervisor.process.program import find_program
-from supervisor.process.pump import Tail, write_stdin
-from supervisor.process.start import find_containment, start
-from supervisor.protocol.accumulate import MADE_PROGRESS, Accumulator, End, Verdict
+from supervisor.process.life import Life
+from supervisor.process.pump import read_now
+from supervisor.protocol.accumulate import Accumulator, End, Verdict
 from supervisor.protocol.deadlines import Deadlines
 from supervisor.protocol.decode import read_objects
 from supervisor.protocol.ending import cause_of, ending
 from supervisor.protocol.environment import base_environment, child_environment
 from supervisor.protocol.framer import Dropped, Framer
+from supervisor.protocol.redact import shown_argv
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from supervisor.model.adapter import Adapter
-    from supervisor.model.completion import Killed
     from supervisor.model.events import Record
     from supervisor.model.request import Request
     from supervisor.process.child import Child
     from supervisor.process.guarded import GuardedChild
-    from supervisor.process.lease import Lease
     from supervisor.process.start import Containment
-    from supervisor.protocol.ending import Cause
 
 _CHUNK = 65536
+_DRAIN_LEAST = 1.0
+"""Seconds in which the rest of the output is read, although the run's whole time may be over."""
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
@@ -85,7 +77,8 @@ class Trusted:
 class Run(Generic[Data]):
     """A run under way: an async iterator of events, then `completion`.
 
-    It is made by `Supervisor.stream`. One task reads it.
+    It is made by `Supervisor.stream`. One task reads it. Asking for the next event is a checkpoint when
+    it has to be waited for.
     """
 
     def __init__(
@@ -100,38 +93,28 @@ class Run(Generic[Data]):
         self.request = request
         self._adapter = adapter
         self._trusted = trusted
-        self._home = name_home(state_dir)
-        named = (*adapter.variables, *trusted.keep)
-        self._base = base_environment(environ, named)
+        self._containment: Containment = containment
+        self._life = Life(state_dir, request.timeouts, request.limits)
+        self._base = base_environment(environ, (*adapter.variables, *trusted.keep))
         known = {**self._base, **trusted.variables}
-        self._launch = adapter.plan(request, self._home.places, known)
+        self._launch = adapter.plan(request, self._life.home.places, known)
         self._decoder = adapter.decoder(request, known)
         self._framer = Framer(request.limits.line_bytes)
         self._accumulator = Accumulator(request, optional_as_null=self._launch.optional_as_null)
         self._deadlines = Deadlines(
             request.timeouts, silent_while_thinking=self._launch.silent_while_thinking
         )
-        self._tail = Tail(request.limits.stderr_tail)
         self._began = self._mark = trio.current_time()
         self._spawned: float | None = None
         self._first_event: float | None = None
         self._first_text: float | None = None
         self._pending: deque[Event] = deque()
         self._argv: tuple[str, ...] = ()
-        self._lease: Lease | None = None
-        self._containment: Containment = containment
-        self._contained = Found("group", None)  # until it is known
-        self._child: Child | GuardedChild | None = None
         self._wait: trio.CancelScope | None = None
         self._cause: Failure | None = None
         self._read_bytes = self._dropped_bytes = self._dropped_lines = 0
-        self._opening = trio.Event()
-        self._served = False
-        self._ending: trio.Event | None = None
-        self._killed: tuple[Killed, ...] = ()
-        self._leftovers: tuple[str, ...] = ()
-        self._end_seconds = 0.0
-        self._disposing: trio.Event | None = None
+        self._output_ended = False
+        self._drain_until: float | None = None
         self._end: Done | Failed | None = None
 
     # ---- for the consumer
@@ -143,11 +126,13 @@ class Run(Generic[Data]):
         """The next event; the last one is `Done` or `Failed`."""
         if not self._pending:
             self._mark = trio.current_time()
-            while not self._pending:
-                if self._end is not None:
-                    raise StopAsyncIteration
-                await self._advance()
-            self._account()
+            try:
+                while not self._pending:
+                    if self._end is not None:
+                        raise StopAsyncIteration
+                    await self._step()
+            finally:
+                self._account()
         return self._pending.popleft()
 
     @property
@@ -169,53 +154,42 @@ class Run(Generic[Data]):
     @property
     def leftovers(self) -> tuple[str, ...]:
         """What could not be cleaned."""
-        return self._leftovers
+        return self._life.leftovers
 
-    async def open(self) -> None:
+    async def open(self, *, reap_first: bool) -> None:
         """Start the CLI.
 
         Raises:
-            SupervisorError: it does not start; nothing is left.
+            SupervisorError: it does not start. `dispose` removes what was made.
         """
+        environ = child_environment(
+            self._base,
+            self._launch.environment,
+            self._trusted.keep,
+            self._trusted.variables,
+            temporary=self._life.home.places.temporary,
+            run_id=self._life.home.run_id,
+        )
         try:
-            environ = child_environment(
-                self._base,
-                self._launch.environment,
-                self._trusted.keep,
-                self._trusted.variables,
-                temporary=self._home.places.temporary,
-                run_id=self._home.run_id,
+            program = await self._life.prepare(
+                self._adapter,
+                self._trusted.programs,
+                environ,
+                self._containment,
+                reap_first=reap_first,
             )
-            program = await trio.to_thread.run_sync(
-                find_program, self._adapter, self._trusted.programs, environ
-            )
-            self._argv = self._launch.shown(program)
-            self._contained = await find_containment(self._containment)
-            self._lease = await trio.to_thread.run_sync(
-                open_home, self._home, self._launch.files, self._launch.tidy
-            )
-            if self._cause is None:
-                self._child = await start(
-                    self._contained,
-                    (*program, *self._launch.arguments),
-                    environ,
-                    work=self._home.places.work,
-                    run_id=self._home.run_id,
-                    has_stdin=bool(self._launch.stdin),
-                )
-                self._spawned = trio.current_time()
+            self._argv = shown_argv(program, self._launch)
+            started = await self._life.open(self._launch, program, environ)
         finally:
-            self._opening.set()
-        if self._cause is not None:
-            raise as_error(self._cause)
+            self._life.opened()
+        self._spawned = trio.current_time()
+        if not started:
+            raise as_error(self._cause or failure("supervisor.closed"))
 
     def serve(self, nursery: trio.Nursery) -> None:
         """Start the side tasks."""
-        self._served = True
-        child = self._started_child()
-        nursery.start_soon(write_stdin, child, self._launch.stdin)
-        nursery.start_soon(self._tail.read, child)
-        nursery.start_soon(self._watch_exit, child)
+        self._life.serve(nursery)
+        nursery.start_soon(self._watch_exit)
 
     async def abort(self, cause: Failure) -> None:
         """End the run from another task. Its reader gets `cause` as the terminal event."""
@@ -223,80 +197,79 @@ class Run(Generic[Data]):
             self._cause = cause
         self._wake()
         with trio.CancelScope(shield=True):
-            await self._opening.wait()
-            await self.dispose("closed")
+            await self._life.stop_opening()
+        await self._life.remove("closed")
 
-    @trio.lowlevel.enable_ki_protection
-    async def dispose(self, cause: Cause) -> None:
-        """End the processes, close the pipes, remove the files: once, whoever calls first.
-
-        Shielded. Takes at most the grace period, the two bounds of `Child.end`, the drain limit and
-        the second of `remove_home`.
-        """
-        with trio.CancelScope(shield=True):
-            if self._disposing is not None:
-                await self._disposing.wait()
-                return
-            self._disposing = trio.Event()
-            try:
-                await self._dispose(cause)
-            finally:
-                self._disposing.set()
-
-    async def _dispose(self, cause: Cause) -> None:
-        await self._end_processes(cause)
-        began = trio.current_time()
-        if self._child is not None:
-            if self._served:
-                with trio.move_on_after(self.request.timeouts.drain):
-                    await self._tail.finished.wait()
-            await self._child.close()
-        if self._lease is not None:
-            left = await trio.to_thread.run_sync(close_home, self._home, self._lease)
-            self._leftovers = (*self._leftovers, *left)
-        self._end_seconds += trio.current_time() - began
-
-    @trio.lowlevel.enable_ki_protection
-    async def _end_processes(self, cause: Cause) -> None:
-        with trio.CancelScope(shield=True):
-            if self._ending is not None:
-                await self._ending.wait()
-                return
-            self._ending = trio.Event()
-            began = trio.current_time()
-            try:
-                if self._child is not None:
-                    way = ending(cause, leader_ended=self._child.exit is not None)
-                    self._killed, self._leftovers = await self._child.end(
-                        polite=self._launch.polite,
-                        grace=self.request.timeouts.grace if way.asked else 0.0,
-                    )
-            finally:
-                self._end_seconds += trio.current_time() - began
-                self._ending.set()
+    async def dispose(self) -> None:
+        """Leave the run: nothing of it stays. See `Life.remove`."""
+        self._life.opened()
+        await self._life.remove("left")
 
     # ---- reading
 
+    async def _step(self) -> None:
+        """One step towards the end. What goes wrong in our own code is told as `internal`."""
+        try:
+            await self._advance()
+        except Exception as bug:
+            await self._life.remove("left")
+            named = f"This library failed with {type(bug).__name__}."
+            error = as_error(failure("internal", named), Partial(argv=self._argv))
+            error.__cause__ = bug
+            self._finish(Failed(error=error))
+
     async def _advance(self) -> None:
-        """One step towards the end: read a chunk, or settle."""
-        if self._cause is None:
-            self._cause = self._accumulator.violation
-        if self._cause is not None:
-            return await self._settle()
+        """Read a chunk and take what it says, or settle."""
         child = self._started_child()
-        if child.exit is not None:
-            return await self._drain(child)
-        self._account()
-        seconds, limit = self._deadlines.next()
-        if seconds > 0:
-            chunk = await self._receive(child, seconds)
-            if chunk is not None:
-                return await self._take_chunk(child, chunk)
-        elif limit == "linger":
-            return await self._settle()
+        if self._stopped():
+            await self._settle()
+        elif child.exit is not None:
+            await self._drain(child)
         else:
-            self._cause = failure(limit)
-        return None
+            self._account()
+            seconds, limit = self._deadlines.next()
+            if seconds > 0:
+                await self._listen(child, seconds)
+            elif limit == "linger":
+                await self._settle()
+            else:
+                self._cause = failure(limit)
+
+    async def _listen(self, child: Child | GuardedChild, seconds: float) -> None:
+        """Wait for output, or for the exit of a CLI that has closed its output."""
+        if self._output_ended:
+            with trio.move_on_after(seconds) as self._wait:
+                await child.wait()
+            return
+        chunk = await self._receive(child, seconds)
+        if chunk:
+            self._deadlines.first_byte()
+            await self._read(chunk)
+        elif chunk is not None:
+            # Whether it ends by itself now is a question of the linger limit.
+            self._output_ended = True
+            self._deadlines.turn_ended()
+
+    async def _drain(self, child: Child | GuardedChild) -> None:
+        """The leader has ended: end what is left of the run, then read what is in the pipe."""
+        await self._life.end("itself")
+        self._account()
+        await trio.lowlevel.checkpoint()
+        if self._drain_until is None:
+            self._drain_until = trio.current_time() + max(
+                self._deadlines.total_left(), _DRAIN_LEAST
+            )
+        left = self._drain_until - trio.current_time()
+        # First without waiting: a consumer that was busy elsewhere shall not lose what is there.
+        chunk = None if self._output_ended else read_now(child)
+        if chunk is None and not self._output_ended:
+            chunk = await self._receive(child, min(self.request.timeouts.drain, left))
+        if not chunk:
+            await self._settle()
+        elif left <= 0:  # somebody writes and writes who was not found
+            self._cause = failure("timeout.total")
+        else:
+            await self._read(chunk)
 
     async def _receive(self, child: Child | GuardedChild, seconds: float) -> bytes | None:
         """The next bytes, b"" at the end of the stream, or None when woken or out of time."""
@@ -318,32 +291,20 @@ class Run(Generic[Data]):
         self._deadlines.waited(now - self._mark)
         self._mark = now
 
-    async def _take_chunk(self, child: Child | GuardedChild, chunk: bytes) -> None:
-        if chunk:
-            self._deadlines.first_byte()
-            self._read(chunk)
-            if self._read_bytes > self.request.limits.stdout:
-                self._cause = failure("output.stdout")
-            return
-        # The CLI has closed its output. Whether it ends by itself is a question of the linger limit.
-        self._deadlines.turn_ended()
-        seconds, _ = self._deadlines.next()
-        with trio.move_on_after(seconds):
-            await child.wait()
-        await self._settle()
+    def _stopped(self) -> bool:
+        """Whether there is a cause of ours to end the run."""
+        if self._cause is None:
+            self._cause = self._accumulator.violation
+        return self._cause is not None
 
-    async def _drain(self, child: Child | GuardedChild) -> None:
-        """The leader has ended: kill what is left of its group, then read what is in the pipe."""
-        await self._end_processes("itself")
-        chunk = await self._receive(child, self.request.timeouts.drain)
-        if chunk:
-            self._read(chunk)
-        else:
-            await self._settle()
-
-    def _read(self, chunk: bytes) -> None:
+    async def _read(self, chunk: bytes) -> None:
+        """Take a chunk. A breach in it ends the run before its events are handed out."""
         self._read_bytes += len(chunk)
         self._take_lines(self._framer.feed(chunk))
+        if self._read_bytes > self.request.limits.stdout and self._cause is None:
+            self._cause = failure("output.stdout")
+        if self._stopped():
+            await self._settle()
 
     def _take_lines(self, lines: Sequence[bytes | Dropped]) -> None:
         at = datetime.now(UTC)
@@ -351,11 +312,14 @@ class Run(Generic[Data]):
             if isinstance(line, Dropped):
                 self._dropped_lines += 1
                 self._dropped_bytes += line.size
+                self._accumulator.line_lost("output.line")
                 told = f"A line of {line.size} bytes was over the limit and is dropped."
                 self._take(Notice(code="line_dropped", message=told))
                 continue
             for value in read_objects(line):
                 if isinstance(value, Unrecognized):
+                    if line.lstrip().startswith(b"{"):  # an event, cut or mixed with another
+                        self._accumulator.line_lost("protocol.truncated")
                     self._take(value)
                 else:
                     for record in self._decoder.record(value, len(line), at):
@@ -366,16 +330,7 @@ class Run(Generic[Data]):
         self._first_event = self._first_event or now
         if isinstance(record, (Text, TextDelta)):
             self._first_text = self._first_text or now
-        if isinstance(record, MADE_PROGRESS):
-            self._deadlines.progress()
-        if isinstance(record, ToolStarted):
-            self._deadlines.tool_started(record.id)
-        elif isinstance(record, ToolFinished):
-            self._deadlines.tool_finished(record.id)
-        if isinstance(record, TurnEnded):
-            self._deadlines.turn_ended()
-        elif isinstance(record, Started):
-            self._deadlines.turn_resumed()
+        self._deadlines.take(record)
         event = self._accumulator.take(record)
         if event is not None:
             self._pending.append(event)
@@ -385,24 +340,30 @@ class Run(Generic[Data]):
     async def _settle(self) -> None:
         """Clean up, judge, and put the terminal event behind what is pending."""
         cause = cause_of(self._cause)
-        await self.dispose(cause)
-        if ending(cause, leader_ended=self._started_child().exit is not None).rest_read:
+        child = self._started_child()
+        rest_read = ending(cause, leader_ended=child.exit is not None).rest_read
+        await self._life.remove(cause)
+        if rest_read:
             self._take_lines(self._framer.finish())
-        ended = self._exit()
+        # A leader that even SIGKILL did not end is reported in the leftovers.
+        ended = child.exit or Exit(code=None, signal=None, ended_by_us=True)
         verdict = self._accumulator.settle(
             End(
                 exit=ended,
                 cause=self._cause,
-                diagnosis=self._adapter.diagnose(ended, _COLOUR.sub("", self._tail.text())),
+                diagnosis=self._adapter.diagnose(ended, _COLOUR.sub("", self._life.tail.text())),
                 dropped=self._dropped_lines,
             )
         )
         if verdict.failure is None:
-            self._end = Done(completion=self._complete(verdict, ended))
+            self._finish(Done(completion=self._complete(verdict, ended)))
         else:
             fact = about(verdict.failure, self.request.provider)
-            self._end = Failed(error=as_error(fact, self._partial(verdict, ended)))
-        self._pending.append(self._end)
+            self._finish(Failed(error=as_error(fact, self._partial(verdict, ended))))
+
+    def _finish(self, end: Done | Failed) -> None:
+        self._end = end
+        self._pending.append(end)
 
     def _complete(self, verdict: Verdict, ended: Exit) -> Completion[Data]:
         kept, started = self._accumulator, self._accumulator.started
@@ -445,11 +406,11 @@ class Run(Generic[Data]):
         return Cleanup(
             mode=child.mode,
             proven=child.proven,
-            weakness=self._contained.reason,
-            killed=self._killed,
-            seconds=self._end_seconds,
+            weakness=self._life.contained.reason,
+            killed=self._life.killed,
+            seconds=self._life.seconds,
             dropped_bytes=self._dropped_bytes,
-            leftovers=self._leftovers,
+            leftovers=self._life.leftovers,
             cpu_seconds=None if used is None else used.user_seconds + used.system_seconds,
             peak_bytes=None if used is None else used.peak_bytes,
         )
@@ -465,13 +426,8 @@ class Run(Generic[Data]):
             total=trio.current_time() - self._began,
         )
 
-    def _exit(self) -> Exit:
-        ended = self._started_child().exit
-        # A leader that even SIGKILL did not end is reported in the leftovers.
-        return ended or Exit(code=None, signal=None, ended_by_us=True)
-
-    async def _watch_exit(self, child: Child | GuardedChild) -> None:
-        await child.wait()
+    async def _watch_exit(self) -> None:
+        await self._started_child().wait()
         self._wake()
 
     def _wake(self) -> None:
@@ -479,5 +435,5 @@ class Run(Generic[Data]):
             self._wait.cancel()
 
     def _started_child(self) -> Child | GuardedChild:
-        assert self._child is not None, "the run was not opened"
-        return self._child
+        assert self._life.child is not None, "the run was not opened"
+        return self._life.child

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import trio
 
 from supervisor.adapters import find_adapter, provider_names
 from supervisor.model.errors import as_error, failure
 from supervisor.process.home import default_state_dir
-from supervisor.process.lease import reap
+from supervisor.process.shelter import to_the_end
 from supervisor.process.start import CONTAINMENTS
 from supervisor.protocol.checks import check_request
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping
     from types import TracebackType
 
     from supervisor.model.completion import Completion
@@ -52,7 +53,7 @@ class Supervisor:
     def __init__(
         self,
         *,
-        programs: Mapping[str, Sequence[str]] | None = None,
+        programs: Mapping[str, Iterable[str | os.PathLike[str]]] | None = None,
         keep: Mapping[str, Iterable[str]] | None = None,
         variables: Mapping[str, Mapping[str, str]] | None = None,
         environ: Mapping[str, str] | None = None,
@@ -74,7 +75,8 @@ class Supervisor:
         self._runs: set[Run[Any]] = set()
         self._leftovers: dict[str, None] = {}  # in order, each once
         self._reaped = False
-        self._closing: trio.Event | None = None
+        self._closed = False
+        self._closing = trio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -115,20 +117,25 @@ class Supervisor:
         self._runs.add(run)
         caught: BaseException | None = None
         try:
-            await self._reap_once()
-            await run.open()
-            async with trio.open_nursery() as nursery:
-                run.serve(nursery)
-                try:
-                    yield run
-                except BaseException as error:
-                    # Raised again below, outside the nursery, where nothing wraps it in a group.
-                    caught = error
-                finally:
-                    await run.dispose("left")
-                    nursery.cancel_scope.cancel()
+            # The first start removes what a killed predecessor left in the same state folder.
+            await run.open(reap_first=not self._reaped)
+            self._reaped = True
+            try:
+                async with trio.open_nursery() as nursery:
+                    run.serve(nursery)
+                    try:
+                        yield run
+                    except BaseException as error:
+                        # Raised again below, outside the nursery, where nothing wraps it in a group.
+                        caught = error
+                    finally:
+                        await run.dispose()
+                        nursery.cancel_scope.cancel()
+            except BaseException:
+                if caught is None:
+                    raise
         finally:
-            await run.dispose("left")
+            await run.dispose()
             self._runs.discard(run)
             self._note_leftovers(run)
         if caught is not None:
@@ -144,42 +151,29 @@ class Supervisor:
         Raises:
             CleanupError: `cleanup.incomplete`, naming what is left.
         """
-        with trio.CancelScope(shield=True):
-            if self._closing is not None:
-                await self._closing.wait()
-            else:
-                self._closing = trio.Event()
-                try:
-                    await self._end_runs()
-                finally:
-                    self._closing.set()
+        self._closed = True
+        await to_the_end(self._end_runs)
         if self._leftovers:
             raise as_error(failure("cleanup.incomplete", " ".join(self._leftovers)))
 
-    @trio.lowlevel.enable_ki_protection
     async def _end_runs(self) -> None:
-        runs = tuple(self._runs)
-        async with trio.open_nursery() as nursery:
+        async with self._closing:
+            runs = tuple(self._runs)
+            async with trio.open_nursery() as nursery:
+                for run in runs:
+                    nursery.start_soon(run.abort, failure("supervisor.closed"))
             for run in runs:
-                nursery.start_soon(run.abort, failure("supervisor.closed"))
-        for run in runs:
-            self._note_leftovers(run)
+                self._note_leftovers(run)
 
     def _note_leftovers(self, run: Run[Any]) -> None:
         self._leftovers.update(dict.fromkeys(run.leftovers))
-
-    async def _reap_once(self) -> None:
-        """Before the first run: remove what a killed predecessor left in the same state folder."""
-        if not self._reaped:
-            self._reaped = True
-            await trio.to_thread.run_sync(reap, self._state_dir)
 
     def _new_run(self, request: Request[Data]) -> Run[Data]:
         # Imported late: it brings the JSON library with it, which a program that only imports this
         # package does not need.
         from supervisor.run import Run, Trusted
 
-        if self._closing is not None:
+        if self._closed:
             raise as_error(failure("supervisor.closed"))
         check_request(request)
         adapter = find_adapter(request.provider)
@@ -196,22 +190,38 @@ def _of(mapping: Mapping[str, Any] | None) -> Iterable[tuple[str, Any]]:
 
 
 def _words(argument: str, provider: str, words: object) -> tuple[str, ...]:
-    if isinstance(words, str) or not isinstance(words, (list, tuple, set, frozenset)):
+    if isinstance(words, (str, bytes)) or not isinstance(words, Iterable):
         raise _invalid(f"{argument}[{provider!r}] is no list of strings.")
-    found: tuple[object, ...] = tuple(words)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] -- checked below
-    texts = tuple(word for word in found if isinstance(word, str) and word and "\0" not in word)
-    if len(texts) != len(found) or (argument == "programs" and not texts):
-        raise _invalid(f"{argument}[{provider!r}] holds something that is no usable string.")
-    return texts
+    texts: list[str] = []
+    for word in cast("Iterable[str | os.PathLike[str]]", words):
+        try:
+            text: object = os.fspath(word)
+        except TypeError:
+            text = None
+        if not isinstance(text, str) or not text or "\0" in text:
+            raise _invalid(f"{argument}[{provider!r}] holds something that is no usable string.")
+        texts.append(text)
+    if argument == "programs" and not texts:
+        raise _invalid(f"{argument}[{provider!r}] is empty.")
+    return tuple(texts)
 
 
 def _pairs(provider: str, pairs: Mapping[str, str]) -> dict[str, str]:
     for name, value in pairs.items():
-        if not name or "=" in name or "\0" in name + value:
+        if not _can_be_set(name, value):
             raise _invalid(
                 f"variables[{provider!r}] holds a variable that cannot be set: {name!r}."
             )
     return dict(pairs)
+
+
+def _can_be_set(name: object, value: object) -> bool:
+    if not isinstance(name, str) or not isinstance(value, str) or not name or "=" in name:
+        return False
+    try:
+        return b"\0" not in os.fsencode(name) + os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
 
 
 def _check_providers(**arguments: Mapping[str, Any] | None) -> None:

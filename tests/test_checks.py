@@ -25,6 +25,11 @@ from tests.fakes import ask
         ({"billing": "nobody"}, "request.invalid", "nobody"),
         ({"timeouts": Timeouts(total=-1)}, "request.invalid", "total"),
         ({"timeouts": Timeouts(idle=float("nan"))}, "request.invalid", "idle"),
+        ({"timeouts": Timeouts(grace=None)}, "request.invalid", "grace"),  # type: ignore[arg-type]
+        ({"timeouts": Timeouts(total="5")}, "request.invalid", "total"),  # type: ignore[arg-type]
+        ({"limits": Limits(answer=None)}, "request.invalid", "answer"),  # type: ignore[arg-type]
+        ({"prompt": b"bytes"}, "request.invalid", "bytes"),
+        ({"prompt": None}, "request.invalid", "NoneType"),
         ({"limits": Limits(answer=65 << 20)}, "request.invalid", "answer"),
         ({"limits": Limits(line=1 << 20)}, "request.invalid", "line"),
         ({"limits": Limits(stdout=0)}, "request.invalid", "stdout"),

@@ -44,11 +44,9 @@ def test_text_between_the_events_is_counted_and_passed_over() -> None:
 
 
 def test_an_array_of_events_is_read_as_events() -> None:
-    assert read_objects(b'[{"a":1},2,{"b":3}]') == [
-        {"a": 1},
-        Unrecognized(type=None, size=19),
-        {"b": 3},
-    ]
+    assert read_objects(b'[{"a":1},{"b":3}]') == [{"a": 1}, {"b": 3}]
+    for line in (b'[{"a":1},2]', b"[]", b"[" + b"0," * 100_000 + b"0]"):
+        assert read_objects(line) == [Unrecognized(type=None, size=len(line))]
 
 
 def test_a_byte_that_is_no_utf8_is_replaced_and_the_line_is_kept() -> None:
@@ -61,7 +59,14 @@ def test_a_lone_surrogate_is_replaced_and_a_pair_is_kept() -> None:
 
 
 def test_a_deep_or_huge_value_is_no_reason_to_fail() -> None:
-    for line in (b"[" * 100_000, b'{"a":' * 5000, b'{"a":' + b"9" * 5000 + b"}", b'{"a":1e999}'):
+    balanced = b'{"a":' * 700 + b"1" + b"}" * 700
+    for line in (
+        balanced,
+        b"[" * 100_000,
+        b'{"a":' * 5000,
+        b'{"a":' + b"9" * 5000 + b"}",
+        b'{"a":1e999}',
+    ):
         assert len(read_objects(line)) == 1
 
 

@@ -274,7 +274,7 @@ async def test_a_cli_that_never_reads_its_input_is_judged_by_its_own_word(bench:
 async def test_the_last_of_the_output_is_read_after_the_exit(bench: Bench) -> None:
     """A CLI that writes its whole stream and ends at once, while the reader is busy elsewhere."""
     gone = bench.path / "gone"
-    steps = (STARTED, *[message("x" * 1000)] * 50, message("last"), COMPLETED, ["touch", str(gone)])
+    steps = (STARTED, *[message("x" * 1000)] * 20, message("last"), COMPLETED, ["touch", str(gone)])
     async with bench.supervisor(*steps) as supervisor, supervisor.stream(ask()) as run:
         first = await run.__anext__()
         assert first.kind == "started"

@@ -44,6 +44,9 @@ _EFFORTS: tuple[Effort, ...] = ("low", "medium", "high", "xhigh", "max")
 _STDIN_LIMIT = 10_000_000  # "piped stdin input exceeds 10MB", exit 1
 _ARGUMENT_LIMIT = 131_071  # Linux refuses a longer single argument with E2BIG
 
+_USED_UP = re.compile(r"hit your .*limit|(usage|5-hour|session|weekly) limit reached", re.I)
+"""How the versions say that a usage window is used up; in text of the CLI, never of the model."""
+
 _ENVIRONMENT = {
     # Without these three, one more model request a run is made, for a title of the session.
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -468,7 +471,7 @@ def _by_status(status: int | None, text: str) -> Failure | None:
         case 413:
             return failure("request.too_large", status=status)
         case 429:
-            limited = re.search(r"hit your .*limit", text)
+            limited = _USED_UP.search(text)
             return failure("limit.usage" if limited else "limit.rate", status=status)
         case 529:
             return failure("provider.overloaded", status=status)
@@ -485,7 +488,7 @@ def _by_text(kind: str, text: str) -> Failure:
         (r"^Not logged in|Could not load .*credentials", "auth.required"),
         (r"output token maximum", "answer.max_tokens"),
         (r"Repeated 529|Overloaded", "provider.overloaded"),
-        (r"hit your .*limit", "limit.usage"),
+        (_USED_UP.pattern, "limit.usage"),
         (r"Unable to connect|Can't reach|Connection|timed out|Stream ended", "network"),
         (r"empty or malformed response|Failed to parse JSON", "network"),
     )

@@ -97,8 +97,11 @@ class Codex:
         ]
         for feature in _FEATURES_OFF:
             arguments += ["--disable", feature]
+        secrets: tuple[int, ...] = ()
         for setting in (*_SETTINGS, *_request_settings(request)):
             arguments += ["-c", setting]
+            if setting.startswith("developer_instructions="):
+                secrets = (len(arguments) - 1,)  # the caller's text
         files: list[PrivateFile] = []
         if request.schema is not None:
             schema = strict_schema(json_schema(request))
@@ -112,6 +115,7 @@ class Codex:
             arguments=(*arguments, "-"),
             stdin=(head + request.prompt).encode(),
             files=tuple(files),
+            secrets=secrets,
             silent_while_thinking=True,
             optional_as_null=True,
             polite="INT",  # on SIGTERM it dies at once and leaves its tools
@@ -297,7 +301,7 @@ _PHRASES: tuple[tuple[str, Code], ...] = (
     (r"^Missing environment variable", "auth.required"),
     (r"refresh token (was|has) (already )?(been )?(re)?used", "auth.race"),
     (r"^Your access token could not be refreshed", "auth.expired"),
-    (r"hit your usage limit", "limit.usage"),
+    (r"hit your usage limit|usage_limit_(reached|exceeded)", "limit.usage"),
     (r"^Quota exceeded|upgrade to Plus", "limit.credits"),
     (r"last status: 429|^rate limit exceeded", "limit.rate"),
     (r"high demand", "provider.error"),

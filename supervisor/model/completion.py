@@ -121,7 +121,7 @@ class Cleanup:
         weakness: why no stronger mode is in force, None if nothing stronger is to be had anywhere.
         killed: what had to be killed.
         seconds: how long ending the processes and removing the files took.
-        dropped_bytes: output that was not read, or not kept because a line was over its limit.
+        dropped_bytes: bytes of the lines that were over their limit.
         leftovers: what could not be cleaned, one plain sentence each; empty as a rule.
         cpu_seconds: processor time of the CLI and of the descendants that it waited for; None where
             nobody measured it.

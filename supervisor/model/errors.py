@@ -122,6 +122,10 @@ class SupervisorError(Exception):
     def __str__(self) -> str:
         return f"{self.failure.message} [{self.failure.code}]"
 
+    def __repr__(self) -> str:
+        """Without `partial`, which holds text of the model: a repr ends up in logs."""
+        return f"{type(self).__name__}({str(self)!r})"
+
     @property
     def code(self) -> Code:
         return self.failure.code

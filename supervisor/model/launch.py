@@ -63,9 +63,3 @@ class Launch:
     polite: PoliteSignal = "TERM"
     secrets: tuple[int, ...] = ()
     tidy: tuple[str, ...] = ()
-
-    def shown(self, program: tuple[str, ...]) -> tuple[str, ...]:
-        """The whole command line with its secrets replaced."""
-        hidden = set(self.secrets)
-        arguments = ("[secret]" if i in hidden else a for i, a in enumerate(self.arguments))
-        return (*program, *arguments)

@@ -17,6 +17,7 @@ import trio
 
 from supervisor.model.completion import Exit, Killed, Mode
 from supervisor.model.errors import as_error, failure
+from supervisor.process.shelter import in_thread
 from supervisor.process.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -66,7 +67,13 @@ class Child:
         if self.exit is not None:
             return
         # One descriptor for each waiter, since trio lets only one task wait on a descriptor.
-        watch = os.pidfd_open(self.pid)
+        try:
+            watch = os.pidfd_open(self.pid)
+        except OSError:  # none is to be had, so it is looked at now and then
+            while self.exit is None:
+                await trio.sleep(0.01)
+                self._look()
+            return
         try:
             while self.exit is None:
                 await trio.lowlevel.wait_readable(watch)
@@ -95,16 +102,26 @@ class Child:
             self._signal(signal.SIGKILL)
             with trio.move_on_after(KILL_WAIT):
                 await self.wait()
-        found = await trio.to_thread.run_sync(self._sweep.look)
+        found: dict[int, str] = {}
+        with contextlib.suppress(OSError):  # no descriptor is to be had: what follows needs none
+            found = await in_thread(self._sweep.look)
         if not self._reaped:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             self._reap()
-        left = await self._kill_until_clean()
+        try:
+            left = await self._kill_until_clean()
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            left = (f"What is left of the run could not be searched for: {why}.",)
         killed = tuple(Killed(pid=pid, name=name) for pid, name in sorted(found.items()))
         if self.exit is None:
             left = (*left, f"The CLI itself (pid {self.pid}) does not end.")
         return killed, left
+
+    def kill(self) -> None:
+        """Kill the group, needing nothing but a system call."""
+        self._signal(signal.SIGKILL)
 
     async def close(self) -> None:
         """Close what is open. Safe to call twice."""
@@ -116,12 +133,12 @@ class Child:
         clean = 0
         with trio.move_on_after(SWEEP_WAIT):
             while clean < 2:
-                alive = await trio.to_thread.run_sync(self._sweep.kill)
+                alive = await in_thread(self._sweep.kill)
                 clean = 0 if alive else clean + 1
                 if alive:
                     await trio.sleep(0.01)
             return ()
-        alive = await trio.to_thread.run_sync(self._sweep.look)
+        alive = await in_thread(self._sweep.look)
         return tuple(
             f"The process {name!r} (pid {pid}) of the run does not end."
             for pid, name in sorted(alive.items())
@@ -180,9 +197,7 @@ async def start_child(
     """
     # The fork is slow enough for a thread; no parent-death signal may be asked for there, since it
     # would follow the thread, and this one ends after ten idle seconds.
-    process, pipes = await trio.to_thread.run_sync(
-        _spawn, list(argv), dict(environ), work, has_stdin
-    )
+    process, pipes = await in_thread(_spawn, list(argv), dict(environ), work, has_stdin)
     return Child(process, pipes, run_id)
 
 
@@ -209,10 +224,12 @@ def _spawn(
             env=environ,
             start_new_session=True,
         )
-    except OSError as error:
+    except BaseException as error:
         for descriptor in outer:
             os.close(descriptor)
-        raise _start_error(error, argv[0]) from error
+        if isinstance(error, OSError):
+            raise _start_error(error, argv[0]) from error
+        raise
     finally:
         for descriptor in inner:
             os.close(descriptor)

@@ -31,6 +31,7 @@ from supervisor.process.child import (
     _start_error as start_error,  # pyright: ignore[reportPrivateUsage]  # one table of sentences
 )
 from supervisor.process.guardian_protocol import GuardedMode, Report, Resources, pack_program
+from supervisor.process.shelter import in_thread, to_the_end
 from supervisor.process.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -157,8 +158,12 @@ class GuardedChild:
         if not self.proven:
             if self._over.is_set():
                 found |= await self._sweep()
-            left = await trio.to_thread.run_sync(_remains, self._process.pid, self._run_id)
+            left = await in_thread(_remains, self._process.pid, self._run_id)
         return tuple(Killed(pid=pid, name=name) for pid, name in sorted(found.items())), left
+
+    def kill(self) -> None:
+        """Have the guardian kill everything, needing nothing but a system call."""
+        self._tell(_KILL)
 
     async def close(self) -> None:
         """Close what is open. Safe to call twice, and cancelled."""
@@ -195,9 +200,11 @@ class GuardedChild:
 
     async def abandon(self) -> None:
         """Kill everything and close, whatever happens around."""
-        with trio.CancelScope(shield=True):
-            await self.end(polite="TERM", grace=0)
-            await self.close()
+        await to_the_end(self._abandon)
+
+    async def _abandon(self) -> None:
+        await self.end(polite="TERM", grace=0)
+        await self.close()
 
     async def _listen(self) -> None:
         with contextlib.suppress(trio.ClosedResourceError):
@@ -229,7 +236,7 @@ class GuardedChild:
 
     async def _reap(self) -> None:
         """Reap our own child of the two guardians, which has nothing to do any more."""
-        if self._process.returncode is None:
+        if self._process.returncode is None and self._watch >= 0:
             # A copy for each caller, since trio lets only one task wait on a descriptor.
             watch = os.dup(self._watch)
             try:
@@ -248,9 +255,9 @@ class GuardedChild:
         sweep.forget_group()
         found: dict[int, str] = {}
         with trio.move_on_after(SWEEP_WAIT):
-            while alive := await trio.to_thread.run_sync(sweep.look):
+            while alive := await in_thread(sweep.look):
                 found |= alive
-                await trio.to_thread.run_sync(sweep.kill)
+                await in_thread(sweep.kill)
                 await trio.sleep(0.01)
         return found
 
@@ -289,7 +296,7 @@ async def start_guarded(
     words = (str(settle_ms), run_id)
     try:
         # The fork is slow enough for a thread. Cancellation waits for it, so that nothing is lost.
-        started = await trio.to_thread.run_sync(_spawn, mode, parcel, words, work, has_stdin)
+        started = await in_thread(_spawn, mode, parcel, words, work, has_stdin)
         child = GuardedChild(started, run_id)
         try:
             await child.started()

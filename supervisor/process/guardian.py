@@ -427,7 +427,11 @@ class Inner:
         self._child_ended = -1
         self._leader = 0
         self._runs = False
-        """Whether the leader was started and is not reaped."""
+        """Whether the leader, once forked, is not reaped and has not failed to exec."""
+        self._why = "-"
+        self._report = -1
+        self._said = b""
+        self._poll = select.poll()
         self._until: float | None = None
         """When the descendants have had their time."""
 
@@ -440,12 +444,12 @@ class Inner:
             null: /dev/null.
         """
         try:
-            why = self._prepare(mode, why)
-            self._start(program, why, told)
+            self._why = why
+            self._prepare(mode)
+            self._start(program, told)
             leave_pipes(null)
             load_usage()
-            if self._runs:
-                self._serve()
+            self._serve()
             self._status.still_alive(self._outside.living(self._outside.me()))
             kill_everything(self._own, self._fence, self._seen)
             self._status.say("D inner")
@@ -455,7 +459,7 @@ class Inner:
         finally:
             os._exit(1)  # OUTER takes over
 
-    def _prepare(self, mode: str, why: str) -> str:
+    def _prepare(self, mode: str) -> None:
         if mode == "pidns":
             mount_proc()
             self._own = Proc()
@@ -463,42 +467,35 @@ class Inner:
             prctl(PR_SET_CHILD_SUBREAPER, 1)  # fork does not hand it on
         if mode == "scope":
             # A domain inside of OUTER's, so that OUTER is out of reach, and the witness.
-            self._fence, why = fence_off(os.getppid())
+            self._fence, self._why = fence_off(os.getppid())
         self._child_ended, write = os.pipe()
         os.set_blocking(self._child_ended, False)
         os.set_blocking(write, False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        return why
 
-    def _start(self, program: Program, why: str, told: int) -> None:
-        read, write = os.pipe()
+    def _start(self, program: Program, told: int) -> None:
+        self._report, write = os.pipe()
+        os.set_blocking(self._report, False)
         me = os.getpid()
         self._leader = os.fork()
         if self._leader == 0:
             become_leader(program, write, self._outside, me, fenced=self._fence is not None)
-        os.write(told, b"%d" % self._leader)
+        self._runs = True
         os.close(write)
-        pid, unfenced, problem = parse_report(read_all(read))  # exec closes the other end
-        os.close(read)
-        if unfenced:
-            self._fence, why = None, f"refused {unfenced}"
-        mode = self._order.mode
-        if mode == "scope" and self._fence is None:
-            mode = "loop"
-        self._runs = problem == 0
-        answer = f"P {pid or self._leader}" if self._runs else f"E {problem}"
-        self._status.say(f"M {mode} {why}", answer)
+        os.write(told, b"%d" % self._leader)
 
     def _serve(self) -> None:
         """Come back when everything is to be killed, or nothing is left."""
         control, supervisor = self._order.control, self._order.supervisor
-        poll = select.poll()
-        for descriptor in (control, supervisor, self._outer_lives, self._child_ended):
+        ours = (control, supervisor, self._outer_lives, self._child_ended, self._report)
+        for descriptor in ours:
             if descriptor >= 0:
-                poll.register(descriptor, select.POLLIN)
+                self._poll.register(descriptor, select.POLLIN)
         while self._until is None or time.monotonic() < self._until:
-            ready = {descriptor for descriptor, _ in poll.poll(self._patience())}
+            ready = {descriptor for descriptor, _ in self._poll.poll(self._patience())}
+            if self._report in ready or self._child_ended in ready:
+                self._hear()
             if self._child_ended in ready:
                 attempt(os.read, self._child_ended, 4096)
                 if not reap(self._seen):
@@ -507,6 +504,31 @@ class Inner:
                 return
             if control in ready and not self._obey(os.read(control, 1)):
                 return
+
+    def _hear(self) -> None:
+        """Take what the new leader says, and pass it on when exec, or its end, has closed the pipe.
+
+        Never waited for: the program may lie on a file system that does not answer.
+        """
+        if self._report < 0:
+            return
+        try:
+            while data := os.read(self._report, 4096):
+                self._said += data
+        except BlockingIOError:
+            return
+        self._poll.unregister(self._report)
+        os.close(self._report)
+        self._report = -1
+        pid, unfenced, problem = parse_report(self._said)
+        if unfenced:
+            self._fence, self._why = None, f"refused {unfenced}"
+        mode = self._order.mode
+        if mode == "scope" and self._fence is None:
+            mode = "loop"
+        self._runs = problem == 0
+        answer = f"P {pid or self._leader}" if self._runs else f"E {problem}"
+        self._status.say(f"M {mode} {self._why}", answer)
 
     def _patience(self) -> float | None:
         """Milliseconds until there is something to do by itself."""

@@ -6,19 +6,17 @@ import errno
 import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import trio
 
 from supervisor.model.errors import CliError
 from supervisor.process.guarded import guardian_environment, start_guarded
-from supervisor.process.guardian_protocol import GuardedMode
 
 if TYPE_CHECKING:
+    from supervisor.model.completion import Mode
     from supervisor.process.guarded import GuardedChild
-
-Mode = GuardedMode | Literal["group"]
-"""`group` is what `Child` does, without a guardian: nothing is proven."""
+    from supervisor.process.guardian_protocol import GuardedMode
 
 PROBE_WAIT = 10.0
 """Seconds for one probe; some 30 milliseconds are usual."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import trio
@@ -26,6 +27,16 @@ async def write_stdin(child: Child | GuardedChild, data: bytes) -> None:
         pass
     finally:
         await trio.aclose_forcefully(child.stdin)
+
+
+def read_now(child: Child | GuardedChild) -> bytes | None:
+    """What is in the pipe of standard output, without waiting: b"" at its end, None if it is empty."""
+    try:
+        return os.read(child.stdout.fileno(), _CHUNK)
+    except BlockingIOError:
+        return None
+    except OSError:  # closed by close() in another task
+        return b""
 
 
 class Tail:

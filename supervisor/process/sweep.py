@@ -26,7 +26,7 @@ class Sweep:
 
     def remember(self) -> None:
         """Note the leader's descendants with their start times, before they lose their parent."""
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error, OSError):  # no descriptor may be to be had
             for process in psutil.Process(self._leader).children(recursive=True):
                 with contextlib.suppress(psutil.Error):
                     self._known[process.pid] = process.create_time()

@@ -17,7 +17,6 @@ from supervisor.model.events import (
     Started,
     Text,
     TextDelta,
-    ToolFinished,
     ToolStarted,
     TurnEnded,
     UsageReported,
@@ -26,12 +25,9 @@ from supervisor.protocol.answer import read_answer
 
 if TYPE_CHECKING:
     from supervisor.model.completion import Cost, Exit, Usage
+    from supervisor.model.errors import Code
     from supervisor.model.events import Progress, Record
     from supervisor.model.request import Request
-
-MADE_PROGRESS = (Text, TextDelta, Reasoning, ToolStarted, ToolFinished, ErrorReported, TurnEnded)
-"""The records that show a run to be alive. Status lines do not: one CLI was seen to print a status
-each second for as long as it hung."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +67,18 @@ class Accumulator:
         self._deltas: list[str] = []
         self._delta_size = 0
         self._reported: Failure | None = None
+        self._lost: Code | None = None
         self.turn: TurnEnded | None = None
         self.started: Started | None = None
         self.events = 0
         self.usage: Usage | None = None
         self.violation: Failure | None = None
         """A breach that must end the run at once."""
+
+    def line_lost(self, code: Code) -> None:
+        """A line that may have held the answer could not be read: `code` says why."""
+        if self.turn is None:  # what comes after the turn's end is no answer
+            self._lost = code
 
     def take(self, record: Record) -> Progress | None:
         """Note a record; gives back what the consumer shall see of it."""
@@ -88,6 +90,7 @@ class Accumulator:
             return None
         if isinstance(record, ErrorReported):
             self._reported = record.failure
+            self._deltas, self._delta_size = [], 0  # a repeated request says it all again
             return None
         if isinstance(record, Started):
             self.started = record
@@ -97,6 +100,8 @@ class Accumulator:
         elif isinstance(record, ToolStarted):
             self._reported = None
             self.violation = self.violation or failure("policy.tool_used")
+        elif isinstance(record, Reasoning):
+            self._reported = None  # the repeated request has got through
         elif isinstance(record, (Text, TextDelta)) and record.parent is None:
             self._reported = None
             self._take_text(record)
@@ -104,7 +109,8 @@ class Accumulator:
 
     @property
     def text(self) -> str:
-        """The text so far: the turn's answer, else the last whole message and what follows it."""
+        """The text so far: the turn's answer, else the pieces of an unfinished message, else the last
+        whole one."""
         if self.turn is not None and self.turn.text is not None:
             return self.turn.text
         return "".join(self._deltas) or self._text
@@ -133,6 +139,7 @@ class Accumulator:
     def _take_text(self, record: Text | TextDelta) -> None:
         if isinstance(record, Text):
             self._text, self._deltas, self._delta_size = record.text, [], 0
+            self._lost = None
             self._bound(record.text)
         else:
             self._deltas.append(record.text)
@@ -165,6 +172,9 @@ class Accumulator:
         turn, text = self.turn, self.text
         assert turn is not None
         warnings = (*_present(end.cause), *_present(_odd_exit(end.exit)))
+        if turn.text is None and self._lost is not None:
+            # The last message may be the line that was lost; what came before it is no answer.
+            return self._failed(failure(self._lost), *warnings)
         if self._request.schema is not None and (turn.has_data or text.strip()):
             data, misfit = read_answer(
                 self._request,
@@ -194,6 +204,9 @@ class Accumulator:
             return self._failed(failure("process.signal", named))
         if self.started is not None or self.text:
             return self._failed(failure("protocol.truncated"))
+        if end.exit.code in (126, 127):
+            named = f"What was started cannot start the CLI: exit code {end.exit.code}."
+            return self._failed(failure("cli.not_runnable", named))
         if end.exit.code:
             named = f"The CLI ended with exit code {end.exit.code} and without a result."
             return self._failed(failure("process.exit", named))
@@ -204,7 +217,7 @@ class Accumulator:
 
 
 def _odd_exit(ended: Exit) -> Failure | None:
-    if ended.ended_by_us or (ended.code == 0 and ended.signal is None):
+    if ended.ended_by_us or (not ended.code and ended.signal is None):
         return None
     how = f"signal {ended.signal}" if ended.code is None else f"exit code {ended.code}"
     fact = failure("process.exit", f"The CLI ended with {how} after a good answer.")

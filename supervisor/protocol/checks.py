@@ -50,7 +50,9 @@ def check_request(request: Request[Any]) -> None:
         )
 
 
-def _check_text(name: str, text: str) -> None:
+def _check_text(name: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise _invalid(f"The field {name} is {type(text).__name__} and no text.", "Give a str.")
     if "\0" in text:
         raise _invalid(f"The field {name} holds a NUL character.", "Take the NUL characters out.")
     try:
@@ -65,16 +67,18 @@ def _check_text(name: str, text: str) -> None:
 def _check_limits(request: Request[Any]) -> None:
     timeouts, limits = request.timeouts, request.limits
     for name in ("start", "idle", "tool", "total", "linger", "grace", "drain"):
-        seconds: float | None = getattr(timeouts, name)
-        if seconds is not None and not seconds >= 0:
+        seconds: object = getattr(timeouts, name)
+        if seconds is None and name not in ("linger", "grace", "drain"):
+            continue
+        if not isinstance(seconds, (int, float)) or not seconds >= 0:
             raise _invalid(
-                f"The time limit {name} is {seconds}.", f"Give Timeouts({name}=...) seconds >= 0."
+                f"The time limit {name} is {seconds!r}.", f"Give Timeouts({name}=...) seconds >= 0."
             )
-    for name in ("prompt", "answer", "line_bytes", "stdout", "stderr_tail"):
-        size: int = getattr(limits, name)
-        if size <= 0:
+    for name in ("prompt", "answer", "line", "stdout", "stderr_tail"):
+        size: object = getattr(limits, name)
+        if (size is not None or name != "line") and (not isinstance(size, int) or size <= 0):
             raise _invalid(
-                f"The size limit {name} is {size}.", "Give every one of Limits(...) bytes > 0."
+                f"The size limit {name} is {size!r}.", f"Give Limits({name}=...) bytes > 0."
             )
     if limits.answer > MAX_ANSWER:
         raise _invalid(

@@ -9,8 +9,24 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
+from supervisor.model.events import (
+    ErrorReported,
+    Reasoning,
+    Started,
+    Text,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnEnded,
+)
+
 if TYPE_CHECKING:
+    from supervisor.model.events import Record
     from supervisor.model.request import Timeouts
+
+MADE_PROGRESS = (Text, TextDelta, Reasoning, ToolStarted, ToolFinished, ErrorReported, TurnEnded)
+"""The records that show a run to be alive. Status lines do not: one CLI was seen to print a status
+each second for as long as it hung."""
 
 Limit = Literal["timeout.start", "timeout.idle", "timeout.tool", "timeout.total", "linger"]
 """The error that a limit ends the run with; after a terminal event it is none."""
@@ -60,10 +76,30 @@ class Deadlines:
         """A new turn began after a terminal event: the linger limit no longer runs."""
         self._since_end = None
 
+    def total_left(self) -> float:
+        """Seconds that are left of the whole run's limit; below 0 when it has passed."""
+        return _seconds(self._timeouts.total) - self._waited
+
+    def take(self, record: Record) -> None:
+        """Note what a record means for the limits."""
+        match record:
+            case ToolStarted():
+                self.tool_started(record.id)
+            case ToolFinished():
+                self.tool_finished(record.id)
+            case TurnEnded():
+                self.turn_ended()
+            case Started():
+                self.turn_resumed()
+            case _:
+                pass
+        if isinstance(record, MADE_PROGRESS):
+            self.progress()
+
     def next(self) -> tuple[float, Limit]:
         """Seconds until the first limit, at least 0 and perhaps infinite, and which it is."""
         limits: list[tuple[float, Limit]] = [
-            (_seconds(self._timeouts.total) - self._waited, "timeout.total"),
+            (self.total_left(), "timeout.total"),
         ]
         if self._since_end is not None:
             limits.append((self._timeouts.linger - self._since_end, "linger"))

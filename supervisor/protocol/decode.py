@@ -23,12 +23,9 @@ def read_objects(line: bytes) -> list[JsonObject | Unrecognized]:
     """
     value = _parse(line)
     values = cast("list[Any]", value) if isinstance(value, list) else [value]
-    return [
-        cast("JsonObject", item)
-        if isinstance(item, dict)
-        else Unrecognized(type=None, size=len(line))
-        for item in values
-    ]
+    if values and all(isinstance(item, dict) for item in values):
+        return list(cast("list[JsonObject]", values))
+    return [Unrecognized(type=None, size=len(line))]
 
 
 def _parse(line: bytes) -> object:
@@ -40,10 +37,9 @@ def _parse(line: bytes) -> object:
     # whose output a CLI quotes, so the line is repaired rather than lost.
     text = line.decode("utf-8", "replace").removeprefix("\ufeff")
     try:
-        value = json.loads(text)
+        return encodable(json.loads(text))
     except (ValueError, RecursionError):
         return None
-    return encodable(value)
 
 
 def encodable(value: Any) -> Any:
