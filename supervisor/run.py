@@ -62,16 +62,29 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class Trusted:
-    """What the application says of one provider: never part of a Request."""
+    """What the application says of one provider: never part of a Request.
 
-    __slots__ = ("keep", "programs", "variables")
+    Attributes:
+        programs: the program to start and its fixed arguments, None for the one on PATH.
+        keep: names of variables to let through.
+        variables: variables to set.
+        base: what passes of the environment, see `base_environment`.
+        known: `base` with `variables`: what an adapter may rely on.
+    """
 
     def __init__(
-        self, programs: Sequence[str] | None, keep: Sequence[str], variables: Mapping[str, str]
+        self,
+        adapter: Adapter,
+        environ: Mapping[str, str],
+        programs: Sequence[str] | None,
+        keep: Sequence[str],
+        variables: Mapping[str, str],
     ) -> None:
         self.programs = programs
         self.keep = tuple(keep)
         self.variables = dict(variables)
+        self.base = base_environment(environ, (*adapter.variables, *self.keep))
+        self.known = {**self.base, **self.variables}
 
 
 class Run(Generic[Data]):
@@ -86,7 +99,7 @@ class Run(Generic[Data]):
         request: Request[Data],
         adapter: Adapter,
         trusted: Trusted,
-        environ: Mapping[str, str],
+        found: Sequence[str],
         state_dir: str,
         containment: Containment,
     ) -> None:
@@ -95,10 +108,8 @@ class Run(Generic[Data]):
         self._trusted = trusted
         self._containment: Containment = containment
         self._life = Life(state_dir, request.timeouts, request.limits)
-        self._base = base_environment(environ, (*adapter.variables, *trusted.keep))
-        known = {**self._base, **trusted.variables}
-        self._launch = adapter.plan(request, self._life.home.places, known)
-        self._decoder = adapter.decoder(request, known)
+        self._launch = adapter.plan(request, self._life.home.places, trusted.known, found)
+        self._decoder = adapter.decoder(request, trusted.known)
         self._framer = Framer(request.limits.line_bytes)
         self._accumulator = Accumulator(request, optional_as_null=self._launch.optional_as_null)
         self._deadlines = Deadlines(
@@ -163,7 +174,7 @@ class Run(Generic[Data]):
             SupervisorError: it does not start. `dispose` removes what was made.
         """
         environ = child_environment(
-            self._base,
+            self._trusted.base,
             self._launch.environment,
             self._trusted.keep,
             self._trusted.variables,

@@ -12,7 +12,8 @@ import trio
 from supervisor.adapters import find_adapter, provider_names
 from supervisor.model.errors import as_error, failure
 from supervisor.process.home import default_state_dir
-from supervisor.process.shelter import to_the_end
+from supervisor.process.program import find_files
+from supervisor.process.shelter import in_thread, to_the_end
 from supervisor.process.start import CONTAINMENTS
 from supervisor.protocol.checks import check_request
 
@@ -113,7 +114,7 @@ class Supervisor:
             SupervisorError: on entry, when the request cannot be started. A run that fails later says
                 so in its `Failed` event and raises when `completion` is read.
         """
-        run = self._new_run(request)
+        run = await self._new_run(request)
         self._runs.add(run)
         caught: BaseException | None = None
         try:
@@ -168,21 +169,28 @@ class Supervisor:
     def _note_leftovers(self, run: Run[Any]) -> None:
         self._leftovers.update(dict.fromkeys(run.leftovers))
 
-    def _new_run(self, request: Request[Data]) -> Run[Data]:
+    async def _new_run(self, request: Request[Data]) -> Run[Data]:
         # Imported late: it brings the JSON library with it, which a program that only imports this
         # package does not need.
         from supervisor.run import Run, Trusted
 
-        if self._closed:
-            raise as_error(failure("supervisor.closed"))
+        self._refuse_if_closed()
         check_request(request)
         adapter = find_adapter(request.provider)
         trusted = Trusted(
+            adapter,
+            self._environ,
             programs=self._programs.get(request.provider),
             keep=self._keep.get(request.provider, ()),
             variables=self._variables.get(request.provider, {}),
         )
-        return Run(request, adapter, trusted, self._environ, self._state_dir, self._containment)
+        found = await in_thread(find_files, adapter.looks_for(trusted.known))
+        self._refuse_if_closed()
+        return Run(request, adapter, trusted, found, self._state_dir, self._containment)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise as_error(failure("supervisor.closed"))
 
 
 def _of(mapping: Mapping[str, Any] | None) -> Iterable[tuple[str, Any]]:

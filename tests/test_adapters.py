@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import tomllib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -134,7 +135,13 @@ def test_a_plain_codex_question() -> None:
             "-c",
             "project_doc_max_bytes=0",
             "-c",
+            "skills.bundled.enabled=false",
+            "-c",
+            "skills.include_instructions=false",
+            "-c",
             "analytics.enabled=false",
+            "-c",
+            "skills.config=[]",
             "-",
         )
     )
@@ -216,6 +223,21 @@ def test_a_key_that_would_pay_is_refused_before_the_start(provider: str, key: st
     assert caught.value.code == "auth.api_key_in_use"
     plan(provider, {"HOME": "/h", key: ""})
     plan(provider, {"HOME": "/h", key: "made-up"}, billing="api_key")
+
+
+def test_the_users_skills_are_switched_off_one_by_one() -> None:
+    codex = find_adapter("codex")
+    assert codex.looks_for({"HOME": "/h"}) == (
+        ("/h/.codex/skills", "SKILL.md"),
+        ("/h/.agents/skills", "SKILL.md"),
+    )
+    assert codex.looks_for({"HOME": "/h", "CODEX_HOME": "/c"})[0] == ("/c/skills", "SKILL.md")
+    launch = codex.plan(ask(), PLACES, {}, ('/h/a "b"/SKILL.md', "/h/é/SKILL.md"))
+    setting = next(word for word in launch.arguments if word.startswith("skills.config"))
+    assert tomllib.loads(setting)["skills"]["config"] == [
+        {"path": '/h/a "b"/SKILL.md', "enabled": False},
+        {"path": "/h/é/SKILL.md", "enabled": False},
+    ]
 
 
 def test_the_native_binary_behind_a_launcher() -> None:

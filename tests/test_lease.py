@@ -14,6 +14,7 @@ import trio
 
 from supervisor.process.home import name_home
 from supervisor.process.lease import Reaped, close_home, open_home, reap
+from supervisor.process.program import find_files
 from tests.fakes import GOOD, STARTED, ask, fake
 from tests.test_run import HASTY, appears
 
@@ -129,3 +130,14 @@ def test_the_directory_is_private(bench: Bench, name: str) -> None:
     for path in (home.path, os.path.join(home.path, name)):
         assert os.stat(path).st_mode & 0o777 == 0o700
     close_home(home, lease)
+
+
+def test_files_are_found_by_name_through_links_and_without_end(tmp_path: Path) -> None:
+    folder = tmp_path / "skills"
+    (folder / "a" / "b").mkdir(parents=True)
+    (folder / "a" / "b" / "SKILL.md").touch()
+    (folder / "a" / "other.md").touch()
+    (folder / "a" / "loop").symlink_to(folder)
+    found = find_files(((str(folder), "SKILL.md"), (str(tmp_path / "nowhere"), "x")))
+    assert str(folder / "a" / "b" / "SKILL.md") in found
+    assert len(found) < 50

@@ -81,7 +81,17 @@ class Claude:
         inner = f"{root}/claude-code/node_modules/@anthropic-ai"
         return tuple(f"{place}/{name}/claude" for place in (root, inner) for name in names)
 
-    def plan(self, request: Request[Any], places: Places, environ: Mapping[str, str]) -> Launch:
+    def looks_for(self, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        """See `Adapter.looks_for`."""
+        return ()
+
+    def plan(
+        self,
+        request: Request[Any],
+        places: Places,
+        environ: Mapping[str, str],
+        found: Sequence[str] = (),
+    ) -> Launch:
         """See `Adapter.plan`. The prompt goes by stdin: as an argument it may be a flag or too long.
 
         A prompt that begins with "/" is looked up as a command and answered without a model; with a

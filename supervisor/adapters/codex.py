@@ -58,6 +58,8 @@ _SETTINGS = (
     'web_search="disabled"',
     "agents.enabled=false",  # --disable multi_agent leaves the sub-agent tools
     "project_doc_max_bytes=0",
+    "skills.bundled.enabled=false",
+    "skills.include_instructions=false",
     "analytics.enabled=false",  # without it the process ends 5 s late when that host is out of reach
 )
 
@@ -80,7 +82,19 @@ class Codex:
         inner = f"{root}/codex/node_modules/@openai"
         return tuple(f"{place}/{inside}" for place in (root, inner))
 
-    def plan(self, request: Request[Any], places: Places, environ: Mapping[str, str]) -> Launch:
+    def looks_for(self, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        """The user's skills. `$name` in a prompt attaches the whole file of a skill of that name."""
+        home = environ.get("HOME", "")
+        state = environ.get("CODEX_HOME") or f"{home}/.codex"
+        return ((f"{state}/skills", "SKILL.md"), (f"{home}/.agents/skills", "SKILL.md"))
+
+    def plan(
+        self,
+        request: Request[Any],
+        places: Places,
+        environ: Mapping[str, str],
+        found: Sequence[str] = (),
+    ) -> Launch:
         """See `Adapter.plan`. The prompt goes by stdin: as an argument it may be a flag or a command.
 
         System text goes as developer instructions: codex's own base instructions stay, because the
@@ -98,7 +112,7 @@ class Codex:
         for feature in _FEATURES_OFF:
             arguments += ["--disable", feature]
         secrets: tuple[int, ...] = ()
-        for setting in (*_SETTINGS, *_request_settings(request)):
+        for setting in (*_SETTINGS, _no_skills(found), *_request_settings(request)):
             arguments += ["-c", setting]
             if setting.startswith("developer_instructions="):
                 secrets = (len(arguments) - 1,)  # the caller's text
@@ -175,6 +189,12 @@ class CodexDecoder:
         if self._api_key:
             return Billing(payer="api_key", evidence="CODEX_API_KEY, which outranks every login")
         return Billing(payer="unknown", evidence="codex's events do not say who pays")
+
+
+def _no_skills(found: Sequence[str]) -> str:
+    """Each skill by its path: there is no switch for all of the user's."""
+    entries = (f"{{path={json.dumps(path, ensure_ascii=False)},enabled=false}}" for path in found)
+    return f"skills.config=[{','.join(entries)}]"
 
 
 def _request_settings(request: Request[Any]) -> list[str]:

@@ -68,13 +68,27 @@ class Adapter(Protocol):
         """
         ...
 
-    def plan(self, request: Request[Any], places: Places, environ: Mapping[str, str]) -> Launch:
+    def looks_for(self, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        """What of the user's own files the plan must know of: a folder and a file's name each.
+
+        The folder is searched a few levels deep before the plan is made.
+        """
+        ...
+
+    def plan(
+        self,
+        request: Request[Any],
+        places: Places,
+        environ: Mapping[str, str],
+        found: Sequence[str] = (),
+    ) -> Launch:
         """How to start the CLI for a request.
 
         Args:
             request: one that passed `protocol.checks.check_request`.
             places: the run's private directory.
             environ: the variables that will reach the child, before the plan's own.
+            found: the paths that `looks_for` asked for, in order; a link's target too.
 
         Raises:
             RequestError: what the CLI cannot honour or bear.

@@ -1,4 +1,4 @@
-"""Which executable to start for a provider."""
+"""What lies on the disk that a plan must know of: the executable, and files that adapters look for."""
 
 from __future__ import annotations
 
@@ -38,3 +38,20 @@ def find_program(
         if os.access(native, os.X_OK):
             return (native, *rest)
     return (os.path.abspath(found), *rest)
+
+
+_DEPTH = 5
+"""How many levels of folders are searched: a user's folder may hold a link to its own parent."""
+
+
+def find_files(wanted: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """The paths of files by folder and name, each with the target of its links. Blocks."""
+    found: dict[str, None] = {}
+    for folder, name in wanted:
+        for path, folders, files in os.walk(folder, followlinks=True):
+            if path.count(os.sep) - folder.count(os.sep) >= _DEPTH:
+                folders.clear()
+            if name in files:
+                whole = os.path.join(path, name)
+                found.update({whole: None, os.path.realpath(whole): None})
+    return tuple(found)

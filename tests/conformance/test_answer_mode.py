@@ -301,6 +301,31 @@ def plant(home: Path, marker: str, ran: Path) -> None:
     (home / ".codex" / "config.toml").write_text(f'notify = ["touch", "{ran}"]\n')
 
 
+async def test_no_skill_of_the_user_or_of_the_cli_is_attached(cli: RealCli) -> None:
+    """codex 0.171.0 puts the whole file of a skill into the request when the prompt says `$name`."""
+    marks = []
+    for folder in (".codex/skills/folder", ".agents/skills/deep/er", ".claude/skills/third"):
+        path = cli.home / folder / "SKILL.md"
+        path.parent.mkdir(parents=True)
+        marks.append(f"CONTENT-OF-{path.parent.name}")
+        path.write_text(f"---\nname: my-{path.parent.name}\ndescription: x\n---\n{marks[-1]}\n")
+    linked = cli.home / "elsewhere"
+    linked.mkdir()
+    (linked / "SKILL.md").write_text("---\nname: my-linked\ndescription: x\n---\nCONTENT-OF-linked")
+    (cli.home / ".codex" / "skills" / "linked").symlink_to(linked)
+    names = ("my-folder", "my-er", "my-third", "my-linked", "skill-creator", "imagegen")
+    prompt = "What does this mean: " + " ".join(f"${name} @{name} /{name}" for name in names)
+    with trio.fail_after(2 * SECONDS):
+        async with serve_model([Say(text="Seen.")]) as server:
+            async with cli.supervisor(server) as supervisor:
+                for _ in range(2):  # the CLI may have brought its own by the second time
+                    assert (await supervisor.run(ask(cli, prompt))).text == "Seen."
+            bodies = [request.body.decode() for request in server.model_requests]
+    for body in bodies:
+        assert [mark for mark in (*marks, "CONTENT-OF-linked", "<skill>") if mark in body] == []
+    assert all(any(prompt in part for part in text_sent(r)) for r in server.model_requests)
+
+
 async def test_a_system_text_reaches_the_model(cli: RealCli) -> None:
     with trio.fail_after(SECONDS):
         async with serve_model([Say(text="Seen.")]) as server:

@@ -60,8 +60,14 @@ class Lenient:
 class AgentClaude(Claude):
     kind = "agent-claude"
 
-    def plan(self, request: Request[Any], places: Places, environ: Mapping[str, str]) -> Launch:
-        launch = super().plan(request, places, environ)
+    def plan(
+        self,
+        request: Request[Any],
+        places: Places,
+        environ: Mapping[str, str],
+        found: Sequence[str] = (),
+    ) -> Launch:
+        launch = super().plan(request, places, environ, found)
         arguments = list(launch.arguments)
         arguments[arguments.index("--tools") + 1] = "Bash"
         arguments += ["--permission-mode", "bypassPermissions"]
@@ -78,8 +84,14 @@ class AgentClaude(Claude):
 class AgentCodex(Codex):
     kind = "agent-codex"
 
-    def plan(self, request: Request[Any], places: Places, environ: Mapping[str, str]) -> Launch:
-        launch = super().plan(request, places, environ)
+    def plan(
+        self,
+        request: Request[Any],
+        places: Places,
+        environ: Mapping[str, str],
+        found: Sequence[str] = (),
+    ) -> Launch:
+        launch = super().plan(request, places, environ, found)
         words = list(launch.arguments)
         for feature in ("shell_tool", "unified_exec"):
             at = words.index(feature)
