@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -334,8 +335,10 @@ os.read(0, 1)
 
 
 async def test_the_exit_is_ours_only_if_it_came_after_our_signal() -> None:
-    child = await start("scope", ["true"])
-    await until(lambda: not psutil.pid_exists(child.pid))
+    child = await start("scope", ["cat"], has_stdin=True)
+    assert child.stdin is not None
+    child.stdin.close()
+    select.select([child._status], [], [])  # it has ended, and nobody has read that yet
     await finish(child)
     assert child.exit == Exit(code=0, signal=None, ended_by_us=False)
     child = await start("scope", ["sleep", "20"])
@@ -510,6 +513,8 @@ async def test_a_run_without_guardians_is_looked_for() -> None:
     script = "setsid sleep 20 >/dev/null & echo ready; exec sleep 20"
     child = await start_ready("loop", ["sh", "-c", script], environ=mark, run_id="orphan")
     pair = (outer_of(child), inner_of(child))
+    below = psutil.Process(inner_of(child)).children(recursive=True)
+    await until(lambda: [process.name() for process in below] == ["sleep", "sleep"])
     for number in (signal.SIGSTOP, signal.SIGKILL):  # at once, as far as they are concerned
         for pid in pair:
             os.kill(pid, number)

@@ -8,6 +8,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -152,10 +153,11 @@ async def test_a_guardian_whose_fence_is_skipped_falls_back(
     mutant = tmp_path / "guardian.py"
     mutant.write_text(harmless)
     monkeypatch.setattr(guarded, "guardian_file", lambda: str(mutant))
-    child = await start_ready("scope", ["sh", "-c", "setsid sleep 20 & echo ready; exec sleep 20"])
+    ledger = Ledger(tmp_path / "ledger")
+    child = await start_ready("scope", ledger.command("daemon"))
     assert (child.mode, child.weakness) in (("loop", "open"), ("loop", "abi 0"))
     killed, left = await finish(child, grace=0)
-    assert (len(killed), left, child.proven) == (1, (), True)
+    assert (ledger.living(), len(killed), left, child.proven) == ([], 3, (), True)
 
 
 async def test_the_run_can_signal_nobody_outside_of_its_fence(tmp_path: Path) -> None:
@@ -184,7 +186,7 @@ print(next(line for line in open("/proc/self/status") if line.startswith("NoNewP
 
 
 async def test_the_run_survives_the_thread_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def in_dying_thread(work: Callable[..., Any], *given: Any) -> Any:
+    async def in_dying_thread(work: Callable[..., Any], *given: Any, **_: Any) -> Any:
         results: list[Any] = []
         thread = threading.Thread(target=lambda: results.append(work(*given)))
         thread.start()
@@ -234,7 +236,9 @@ async def test_the_host_is_no_subreaper_and_has_no_fence_afterwards() -> None:
     assert answer.value == 0
     async with await trio.open_file("/proc/self/status") as status:
         assert "NoNewPrivs:\t0" in await status.read()
-    os.kill(os.getppid(), 0)
+    bystander = await trio.to_thread.run_sync(subprocess.Popen, ["sleep", "20"])
+    bystander.kill()
+    assert bystander.wait() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -260,6 +264,8 @@ import trio
 from supervisor.process.guarded import start_guarded
 
 async def main():
+    for number in (0, 1, 2):  # here, so that trio's own descriptors do not take the numbers
+        os.close(number)
     child = await start_guarded(
         ["cat"], {}, work="/", run_id="r", has_stdin=True, mode="scope"
     )
@@ -271,8 +277,6 @@ async def main():
         file.write(f"{data} {child.exit.code} {child.proven}")
     await child.close()
 
-for number in (0, 1, 2):
-    os.close(number)
 trio.run(main)
 """
     result = tmp_path / "result"
@@ -312,18 +316,29 @@ def spawn(mode: str, argv: list[str]) -> guarded._Started:
     return guarded._spawn(mode, program, ("0", "r"), "/", False)  # type: ignore[arg-type]
 
 
-def fill(started: guarded._Started) -> None:
-    """Write to a guardian's status pipe until nothing more goes in."""
-    for each in Path(f"/proc/{started.process.pid}/fd").iterdir():
-        if each.exists() and each.stat().st_ino == os.fstat(started.status).st_ino:
-            other_end = os.open(each, os.O_WRONLY | os.O_NONBLOCK)
-            fcntl.fcntl(other_end, fcntl.F_SETPIPE_SZ, 4096)
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    os.write(other_end, b"x" * 4096)
-            os.close(other_end)
-            return
-    raise AssertionError("it holds no such pipe")
+def spawn_and_keep(
+    monkeypatch: pytest.MonkeyPatch, mode: str, argv: list[str]
+) -> tuple[guarded._Started, int]:
+    """A guardian, and a copy of the write end of its status pipe."""
+    kept: list[int] = []
+    original = subprocess.Popen
+
+    def popen(command: list[str], *, pass_fds: tuple[int, ...], **given: Any) -> Any:
+        kept.append(os.dup(pass_fds[1]))
+        return original(command, pass_fds=pass_fds, **given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", popen)
+        started = spawn(mode, argv)
+    return started, kept[0]
+
+
+def fill(started: guarded._Started, pipe: int) -> None:
+    """Fill the status pipe, without a change to how the guardian's own descriptor behaves."""
+    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
+    while select.select([started.status], [], [], 0)[0]:
+        os.read(started.status, 4096)
+    os.write(pipe, b"x" * 4096)
 
 
 def read_until(descriptor: int, wanted: bytes) -> None:
@@ -337,16 +352,17 @@ def read_until(descriptor: int, wanted: bytes) -> None:
 @pytest.mark.parametrize("how", ["gone", "full"])
 @pytest.mark.parametrize("mode", MODES)
 async def test_nobody_reads_the_status_and_everything_is_killed(
-    mode: str, how: str, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, mode: str, how: str, tmp_path: Path
 ) -> None:
     await require(mode)
     ledger = Ledger(tmp_path / "ledger")
-    started = spawn(mode, ledger.command("comet"))
+    started, write = spawn_and_keep(monkeypatch, mode, ledger.command("comet"))
     read_until(started.stdout, b"ready")
     if how == "gone":
         os.close(started.status)
     else:
-        fill(started)
+        fill(started, write)
+    os.close(write)
     os.write(started.control, b"K")
     await ledger.dies()
     with trio.fail_after(SECONDS_TO_DIE):
@@ -411,19 +427,19 @@ async def test_a_forged_kernel_without_lists_of_children_is_served(
 # ---- cancelled at every step
 
 
-class CancelAt(trio.abc.Instrument):
-    """Cancels a scope when its task is about to take its n-th step."""
+class AtStep(trio.abc.Instrument):
+    """Does something when the current task is about to take its n-th step."""
 
-    def __init__(self, scope: trio.CancelScope, step: int) -> None:
+    def __init__(self, step: int, act: Callable[[], None]) -> None:
         self._task = trio.lowlevel.current_task()
-        self._scope = scope
+        self._act = act
         self.missing = step
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         if task is self._task:
             self.missing -= 1
             if self.missing == 0:
-                self._scope.cancel()
+                self._act()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -436,7 +452,7 @@ async def test_cancelled_anywhere_it_leaves_nothing(mode: str, tmp_path: Path) -
         step += 1
         child = None
         with trio.CancelScope() as scope:
-            instrument = CancelAt(scope, step)
+            instrument = AtStep(step, scope.cancel)
             trio.lowlevel.add_instrument(instrument)
             try:
                 child = await start(mode, argv, has_stdin=True)
@@ -451,3 +467,25 @@ async def test_cancelled_anywhere_it_leaves_nothing(mode: str, tmp_path: Path) -
         if instrument.missing > 0:
             break
     assert step > 5
+
+
+def test_interrupted_anywhere_in_its_start_it_leaves_nothing() -> None:
+    argv = ["sh", "-c", "trap '' TERM; setsid sleep 20 & sleep 20"]
+
+    async def main(step: int) -> int:
+        instrument = AtStep(step, lambda: signal.raise_signal(signal.SIGINT))
+        trio.lowlevel.add_instrument(instrument)
+        child = await start("scope", argv)
+        trio.lowlevel.remove_instrument(instrument)
+        await child.abandon()
+        return instrument.missing
+
+    descriptors = len(os.listdir("/proc/self/fd"))
+    step, missing = 0, 0
+    while missing <= 0:
+        step += 1
+        with contextlib.suppress(KeyboardInterrupt):
+            missing = trio.run(main, step)
+        assert psutil.Process().children() == []
+        assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert step > 2
