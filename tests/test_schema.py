@@ -12,7 +12,8 @@ from pydantic import BaseModel, Field
 
 from supervisor import RequestError
 from supervisor.protocol.answer import read_answer
-from supervisor.protocol.schema import draft_07_schema, json_schema, strict_schema, without_nulls
+from supervisor.protocol.schema import draft_07_schema, json_schema
+from supervisor.protocol.strict_schema import strict_schema, without_nulls
 from tests.fakes import ask
 
 

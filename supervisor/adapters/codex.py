@@ -27,7 +27,8 @@ from supervisor.model.events import (
 )
 from supervisor.model.launch import Launch, PrivateFile
 from supervisor.protocol.decode import count, obj, objects, string
-from supervisor.protocol.schema import json_schema, strict_schema
+from supervisor.protocol.schema import json_schema
+from supervisor.protocol.strict_schema import strict_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 from pydantic_core import from_json
 
 from supervisor.model.errors import Failure, failure
 from supervisor.model.request import model_class
-from supervisor.protocol.schema import json_schema, without_nulls
+from supervisor.protocol.schema import json_schema, names_in
+from supervisor.protocol.strict_schema import without_nulls
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from supervisor.model.request import Request
 
 
@@ -31,37 +34,52 @@ def read_answer(
         The model's instance (or the plain value for a dict schema) and None, or None and the
         failure. "7" is no number and "null" is a string: nothing is repaired.
     """
-    if not has_data:
-        try:
-            data = from_json(text)
-        except ValueError:
-            return None, failure("answer.not_json")
-    if optional_as_null:
-        data = without_nulls(data, json_schema(request))
+    source: str | None = None if has_data else text
+    try:
+        value = data if source is None else from_json(source)
+        pruned = without_nulls(value, json_schema(request)) if optional_as_null else value
+        if source is None or pruned != value:
+            source = json.dumps(pruned)
+    except (ValueError, RecursionError):
+        return None, failure("answer.not_json")
+    if model_class(request) is None:
+        return _read_plain(request, pruned)
+    return _read_model(request, source)
+
+
+def _read_model(request: Request[Any], source: str) -> tuple[Any, Failure | None]:
     model = model_class(request)
-    if model is None:
-        return _read_plain(request, data)
+    assert model is not None
     try:
         # JSON mode: strict, and yet a date may be a string, since JSON has no other way.
-        return model.model_validate_json(json.dumps(data), strict=True), None
+        return model.model_validate_json(source, strict=True), None
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        return None, _misfit([str(part) for part in first["loc"]], first["msg"])
+        return None, _misfit(request, first["loc"], first["type"])
+    except Exception as error:  # the model's own validators may raise anything
+        return None, _misfit(
+            request, (), f"the model's own check failed with {type(error).__name__}"
+        )
 
 
 def _read_plain(request: Request[Any], data: Any) -> tuple[Any, Failure | None]:
     from jsonschema import Draft202012Validator  # slow to import, and few need it
     from jsonschema.exceptions import relevance
+    from jsonschema.validators import validator_for
+    from referencing import Registry
 
-    validator: Any = Draft202012Validator(request.schema)  # pyright: ignore[reportArgumentType] -- its stub knows dict only
+    kind: Any = validator_for(request.schema, default=Draft202012Validator)  # pyright: ignore[reportArgumentType] -- its stub knows dict only
+    nothing_fetched = cast("Any", Registry)()
+    validator: Any = kind(request.schema, registry=nothing_fetched)
     errors: list[Any] = sorted(validator.iter_errors(data), key=relevance)
     if not errors:
         return data, None
-    error = errors[-1]
-    rule = f"the rule {error.validator!r} does not hold"
-    return None, _misfit([str(part) for part in error.absolute_path], rule)
+    return None, _misfit(request, errors[-1].absolute_path, str(errors[-1].validator))
 
 
-def _misfit(path: list[str], rule: str) -> Failure:
-    place = ".".join(path) or "the root"
+def _misfit(request: Request[Any], path: Iterable[Any], rule: str) -> Failure:
+    """The place and the rule, and nothing that the model wrote: a key may be text of its own."""
+    known = names_in(json_schema(request))
+    parts = [str(p) if isinstance(p, int) or p in known else "*" for p in path]
+    place = ".".join(parts) or "the root"
     return failure("answer.schema", f"The answer does not fit the schema at {place}: {rule}.")

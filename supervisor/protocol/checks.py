@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from supervisor.model.errors import as_error, failure
 from supervisor.model.request import MAX_ANSWER, MIB, BillingPolicy, Effort
+from supervisor.protocol.schema_check import check_schema
 
 if TYPE_CHECKING:
     from supervisor.model.errors import SupervisorError
@@ -38,6 +39,7 @@ def check_request(request: Request[Any]) -> None:
             f"There is no such billing policy: {request.billing!r}.",
             f"Use one of {', '.join(get_args(BillingPolicy))}.",
         )
+    check_schema(request)
     _check_limits(request)
     size = len(request.prompt.encode())
     if size > request.limits.prompt:

@@ -1,7 +1,8 @@
-"""A caller's schema, rewritten for what a vendor's server or CLI accepts.
+"""A caller's schema: taken apart, and rewritten for the validator of claude.
 
-What can be loosened is loosened, since the answer is checked on our side against the caller's own
-schema (see `answer`). What cannot be expressed is refused before the start, with its path.
+What is rewritten for a vendor is looser than the caller's own or as strict, never stricter, since the
+answer is checked on our side against the caller's own (see `answer`). What cannot be expressed is
+refused before the start, with its path. The strict form for codex is in `strict_schema`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,16 @@ if TYPE_CHECKING:
     from supervisor.model.errors import SupervisorError
     from supervisor.model.request import Request
 
-_MAPS = ("properties", "$defs", "definitions", "patternProperties")
-_LISTS = ("anyOf", "oneOf", "allOf")
-_SINGLES = ("items", "additionalProperties", "not")
+MAPS = ("properties", "$defs", "definitions", "patternProperties")
+LISTS = ("anyOf", "oneOf", "allOf")
+SINGLES = ("items", "additionalProperties", "not")
+ANNOTATIONS = frozenset(
+    {
+        *("$schema", "$id", "$comment", "title", "description", "default", "examples"),
+        *("discriminator", "readOnly", "writeOnly", "deprecated"),
+    }
+)
+"""Keywords that allow or forbid nothing."""
 
 # What draft-07 has and claude's validator was seen to take (2.1.197 and 2.1.332). Both refuse every
 # keyword outside it; 2.1.197 then drops the whole schema without a word, so it must not get there.
@@ -35,17 +43,7 @@ _DRAFT_07 = frozenset(
         *("readOnly", "writeOnly", "deprecated"),
     }
 )
-
-# What OpenAI's documentation of strict structured outputs lists as supported. The real server answers
-# 400 invalid_json_schema to the rest, after the run has started.
-_STRICT = frozenset(
-    {
-        *("$ref", "$defs", "definitions", "type", "enum", "const", "title", "description", "anyOf"),
-        *("properties", "required", "additionalProperties", "items", "minItems", "maxItems"),
-        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern"),
-    }
-)
-_STRICT_INEXPRESSIBLE = ("not", "if", "then", "else", "patternProperties", "prefixItems")
+_REFERENCES = 32  # a reference to a reference and so on; a circle of them has no meaning
 
 
 def json_schema(request: Request[Any]) -> JsonObject:
@@ -61,187 +59,74 @@ def json_schema(request: Request[Any]) -> JsonObject:
         try:
             schema = model.model_json_schema()
         except PydanticUserError as error:
-            raise _unsupported("#", f"the model {model.__name__} has no JSON Schema") from error
+            raise unsupported("#", f"the model {model.__name__} has no JSON Schema") from error
     else:
         schema = dict(cast("Mapping[str, Any]", request.schema))
     return _object_root(schema)
 
 
 def draft_07_schema(schema: JsonObject) -> JsonObject:
-    """The schema without what claude's validator refuses; it is looser, never stricter."""
-    kept = {key: value for key, value in schema.items() if key in _DRAFT_07}
-    return _children(kept, "#", lambda child, _path: draft_07_schema(child))
-
-
-def strict_schema(schema: JsonObject) -> JsonObject:
-    """The schema in the form that OpenAI's strict mode demands.
-
-    Every property is required and no other allowed; a property that was optional may be null.
+    """The schema without what claude's validator refuses; it is looser, never stricter.
 
     Raises:
-        RequestError: a keyword that strict mode cannot express, named with its path.
+        RequestError: a reference that leads outside of what can be sent.
     """
-    return _strict(schema, "#")
+    return _draft_07(schema, "#")
 
 
-def without_nulls(value: Any, schema: JsonObject) -> Any:
-    """The answer to a strict schema, without the nulls that stand for an absent property."""
-    return _without_nulls(value, schema, schema)
+def resolve(schema: JsonObject, root: JsonObject) -> JsonObject:
+    """What a schema says, its references followed.
 
-
-def _object_root(schema: JsonObject) -> JsonObject:
-    """A recursive model has a reference as its root: put the definition itself there."""
-    root = _resolve(schema, schema)
-    if root is not schema:
-        root = {**root, **{key: schema[key] for key in ("$defs", "definitions") if key in schema}}
-    if root.get("type") != "object":
-        raise _unsupported("#", "the root of a schema must be an object")
-    return root
-
-
-def _resolve(schema: JsonObject, root: JsonObject) -> JsonObject:
-    for _ in range(32):  # a reference to a reference; a circle of them has no meaning
+    Raises:
+        RequestError: a reference leads nowhere, or in a circle.
+    """
+    for _ in range(_REFERENCES):
         reference = schema.get("$ref")
-        if not isinstance(reference, str) or not reference.startswith("#/"):
+        if not isinstance(reference, str) or not reference.startswith("#"):
             return schema
         found: Any = root
-        for part in reference[2:].split("/"):
-            found = cast("JsonObject", found).get(part) if isinstance(found, dict) else None
+        for part in reference.removeprefix("#").split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            found = cast("JsonObject", found).get(name) if isinstance(found, dict) else None
         if not isinstance(found, dict):
-            raise _unsupported(reference, "the reference leads nowhere")
+            raise unsupported(reference, "the reference leads nowhere")
         schema = cast("JsonObject", found)
-    raise _unsupported("#", "the references of the schema lead in a circle")
+    raise unsupported("#", "the references of the schema lead in a circle")
 
 
-def _children(
-    schema: JsonObject, path: str, rewrite: Callable[[JsonObject, str], JsonObject]
-) -> JsonObject:
-    """The schema with `rewrite` done to each schema directly inside it."""
-
-    def one(child: Any, where: str) -> Any:
-        return rewrite(cast("JsonObject", child), where) if isinstance(child, dict) else child
-
+def children(schema: JsonObject, path: str, rewrite: Callable[[Any, str], Any]) -> JsonObject:
+    """The schema with `rewrite` done to each schema directly inside it, true and false among them."""
     result = dict(schema)
-    for key in _MAPS:
+    for key in MAPS:
         if isinstance(schema.get(key), dict):
             inside = cast("JsonObject", schema[key])
-            result[key] = {n: one(c, f"{path}/{key}/{n}") for n, c in inside.items()}
-    for key in _LISTS:
+            result[key] = {n: rewrite(c, f"{path}/{key}/{n}") for n, c in inside.items()}
+    for key in LISTS:
         if isinstance(schema.get(key), list):
             items = cast("list[Any]", schema[key])
-            result[key] = [one(c, f"{path}/{key}/{i}") for i, c in enumerate(items)]
-    for key in _SINGLES:
-        if key in schema:
-            result[key] = one(schema[key], f"{path}/{key}")
+            result[key] = [rewrite(c, f"{path}/{key}/{i}") for i, c in enumerate(items)]
+    for key in SINGLES:
+        if isinstance(schema.get(key), dict):
+            result[key] = rewrite(schema[key], f"{path}/{key}")
     return result
 
 
-def _strict(schema: JsonObject, path: str) -> JsonObject:
-    if "$ref" in schema:  # strict mode refuses any other keyword beside a reference
-        definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
-        return _children({"$ref": schema["$ref"], **definitions}, path, _strict)
-    for keyword in _STRICT_INEXPRESSIBLE:
-        if keyword in schema:
-            raise _unsupported(path, f"the keyword {keyword!r} has no strict form")
-    schema = _one_of_as_any_of(_merged_all_of(schema, path))
-    kept = {key: value for key, value in schema.items() if key in _STRICT}
-    rewritten = _children(kept, path, _strict)
-    return _closed(rewritten, path) if _is_object(rewritten) else rewritten
+def names_in(schema: Any) -> set[str]:
+    """Every name of a property that a schema has anywhere."""
+    found: set[str] = set()
+    if isinstance(schema, list):
+        for item in cast("list[Any]", schema):
+            found |= names_in(item)
+    elif isinstance(schema, dict):
+        for key, item in cast("JsonObject", schema).items():
+            if key == "properties" and isinstance(item, dict):
+                found |= cast("JsonObject", item).keys()
+            found |= names_in(item)
+    return found
 
 
-def _merged_all_of(schema: JsonObject, path: str) -> JsonObject:
-    if "allOf" not in schema:
-        return schema
-    parts = cast("list[JsonObject]", schema["allOf"])
-    if len(parts) != 1:
-        raise _unsupported(path, "the keyword 'allOf' with several parts has no strict form")
-    return {**{k: v for k, v in schema.items() if k != "allOf"}, **parts[0]}
-
-
-def _one_of_as_any_of(schema: JsonObject) -> JsonObject:
-    if "oneOf" not in schema:
-        return schema
-    return {("anyOf" if key == "oneOf" else key): value for key, value in schema.items()}
-
-
-def _is_object(schema: JsonObject) -> bool:
-    kind: Any = schema.get("type")
-    return kind == "object" or (isinstance(kind, list) and "object" in kind)
-
-
-def _closed(schema: JsonObject, path: str) -> JsonObject:
-    properties = cast("JsonObject", schema.get("properties", {}))
-    extra = schema.get("additionalProperties")
-    if isinstance(extra, dict) or (not properties and extra is not False):
-        raise _unsupported(path, "an object with free keys has no strict form")
-    required = set(cast("list[str]", schema.get("required", [])))
-    nullable = {
-        name: child if name in required else _nullable(cast("JsonObject", child))
-        for name, child in properties.items()
-    }
-    return {
-        **schema,
-        "properties": nullable,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def _nullable(schema: JsonObject) -> JsonObject:
-    if _allows_null(schema):
-        return schema
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _allows_null(schema: JsonObject) -> bool:
-    kind: Any = schema.get("type")
-    if kind == "null" or (isinstance(kind, list) and "null" in kind):
-        return True
-    branches = [*schema.get("anyOf", []), *schema.get("oneOf", [])]
-    return any(isinstance(b, dict) and _allows_null(cast("JsonObject", b)) for b in branches)
-
-
-def _without_nulls(value: Any, schema: JsonObject, root: JsonObject) -> Any:
-    schema = _resolve(schema, root)
-    if isinstance(value, list):
-        items = schema.get("items")
-        if not isinstance(items, dict):
-            return cast("list[Any]", value)
-        return [
-            _without_nulls(v, cast("JsonObject", items), root) for v in cast("list[Any]", value)
-        ]
-    if not isinstance(value, dict):
-        return value
-    properties = _fitting(cast("JsonObject", value), schema, root)
-    required = set(cast("list[str]", schema.get("required", [])))
-    result: JsonObject = {}
-    for key, item in cast("JsonObject", value).items():
-        child = properties.get(key)
-        if isinstance(child, dict):
-            child = cast("JsonObject", child)
-            if item is None and key not in required and not _allows_null(_resolve(child, root)):
-                continue
-            item = _without_nulls(item, child, root)
-        result[key] = item
-    return result
-
-
-def _fitting(value: JsonObject, schema: JsonObject, root: JsonObject) -> JsonObject:
-    """The properties of the branch of a union that the value was written for."""
-    schema = _resolve(schema, root)
-    own = cast("JsonObject", schema.get("properties", {}))
-    if own and value.keys() <= own.keys():
-        return own
-    branches = (branch for key in _LISTS for branch in schema.get(key, []))
-    for branch in branches:
-        if isinstance(branch, dict):
-            found = _fitting(value, cast("JsonObject", branch), root)
-            if found and value.keys() <= found.keys():
-                return found
-    return own
-
-
-def _unsupported(path: str, what: str) -> SupervisorError:
+def unsupported(path: str, what: str) -> SupervisorError:
+    """The error for what cannot be sent, naming the place."""
     return as_error(
         failure(
             "request.unsupported",
@@ -249,3 +134,59 @@ def _unsupported(path: str, what: str) -> SupervisorError:
             hint="Change the schema at that place, or ask without one and read the text.",
         )
     )
+
+
+def _object_root(schema: JsonObject) -> JsonObject:
+    """A recursive model has a reference as its root: put the definition itself there."""
+    root = resolve(schema, schema)
+    if root is not schema:
+        root = {**root, **{key: schema[key] for key in ("$defs", "definitions") if key in schema}}
+    if root.get("type") != "object":
+        raise unsupported("#", "the root of a schema must be an object")
+    return root
+
+
+def _draft_07(schema: Any, path: str) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    schema = _loosened(cast("JsonObject", schema))
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and not _is_sent(reference):
+        raise unsupported(path, f"the reference {reference!r} leads to what is not sent")
+    kept = {key: value for key, value in schema.items() if key in _DRAFT_07}
+    return children(kept, path, _draft_07)
+
+
+def _is_sent(reference: str) -> bool:
+    return reference == "#" or reference.removeprefix("#/").split("/")[0] in _DRAFT_07
+
+
+def _loosened(schema: JsonObject) -> JsonObject:
+    """The schema without what would forbid more once a keyword beside or inside it is gone."""
+    result = dict(schema)
+    if "prefixItems" in result:  # `items` speaks of what comes behind them
+        result.pop("items", None)
+    if _loses(result.get("not")):
+        del result["not"]
+    if any(_loses(branch) for branch in cast("list[Any]", result.get("oneOf") or [])):
+        branches = result.pop("oneOf")  # several may fit now
+        result.setdefault("anyOf", branches)
+    return result
+
+
+def _loses(schema: Any) -> bool:
+    """Whether something that forbids is dropped anywhere inside."""
+    if not isinstance(schema, dict):
+        return False
+    inside = cast("JsonObject", schema)
+    if any(key not in _DRAFT_07 and key not in ANNOTATIONS for key in inside):
+        return True
+    lost = False
+
+    def look(child: Any, _path: str) -> Any:
+        nonlocal lost
+        lost = lost or _loses(child)
+        return child
+
+    children(inside, "#", look)
+    return lost
