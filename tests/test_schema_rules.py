@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
+from decimal import Decimal  # noqa: TC003 -- pydantic reads the annotations
 from typing import Annotated, Any, Literal
 
 import pytest

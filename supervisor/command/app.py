@@ -17,6 +17,7 @@ from supervisor.adapters import find_adapter, provider_names
 from supervisor.model.errors import (
     AnswerError,
     AuthError,
+    CleanupError,
     CliError,
     LimitError,
     ModelError,
@@ -309,7 +310,7 @@ def _carry_out(work: Callable[[View], Awaitable[None]], view: View, *, as_json: 
     try:
         trio.run(_until_signal, work, view)
     except SupervisorError as error:
-        if as_json and error.partial is None:
+        if as_json and error.partial is None and not isinstance(error, CleanupError):
             from supervisor.command.wire import error_line
 
             typer.echo(error_line(error))  # no event told it
