@@ -3,7 +3,9 @@ from __future__ import annotations
 import math
 
 from supervisor import Timeouts
-from supervisor.protocol.deadlines import Deadlines
+from supervisor.model.errors import failure
+from supervisor.model.events import ErrorReported
+from supervisor.protocol.deadlines import AFTER_FINAL_ERROR, Deadlines
 
 TIMEOUTS = Timeouts(start=10, idle=20, total=100, linger=5)
 
@@ -90,3 +92,16 @@ def test_a_turn_that_ended_has_no_open_tool() -> None:
     limits.turn_ended()
     limits.turn_resumed()
     assert limits.next() == (20, "timeout.idle")
+
+
+def test_silence_after_an_error_that_no_repeat_mends_is_short() -> None:
+    """codex reported a used-up plan as something it would retry, and was silent for hours."""
+    limits = deadlines(Timeouts(idle=240, total=600), silent=True)
+    limits.first_byte()
+    limits.take(ErrorReported(failure=failure("network")))
+    assert limits.next() == (600, "timeout.total")
+    limits.take(ErrorReported(failure=failure("limit.usage")))
+    limits.waited(10)
+    assert limits.next() == (AFTER_FINAL_ERROR - 10, "timeout.idle")
+    limits.progress()
+    assert limits.next() == (590, "timeout.total")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from typing import TYPE_CHECKING, Any
@@ -332,6 +333,18 @@ async def test_a_known_error_wins_over_the_limit_that_ended_the_run(bench: Bench
     assert error.code == "network"
     assert error.partial is not None
     assert [warning.code for warning in error.partial.warnings] == ["timeout.total"]
+
+
+async def test_silence_after_a_used_up_plan_is_named_as_that(bench: Bench) -> None:
+    text = "You have hit your usage limit. Try again later."
+    reported = ["print", json.dumps({"type": "error", "message": text})]
+    timeouts = Timeouts(idle=0.3, total=60, grace=0.2)
+    async with bench.supervisor(STARTED, reported, ["hang"]) as supervisor:
+        with trio.fail_after(BOUND):
+            error = await error_of(supervisor, ask(timeouts=timeouts))
+    assert error.code == "limit.usage"
+    assert error.partial is not None
+    assert [warning.code for warning in error.partial.warnings] == ["timeout.idle"]
 
 
 @pytest.mark.parametrize("ignored", [[], [["ignore", "SIGINT"]]])

@@ -228,7 +228,7 @@ def _spawn(
         for descriptor in outer:
             os.close(descriptor)
         if isinstance(error, OSError):
-            raise _start_error(error, argv[0]) from error
+            raise start_error(error, argv[0]) from error
         raise
     finally:
         for descriptor in inner:
@@ -237,7 +237,8 @@ def _spawn(
     return process, (stdin, outer[-2], outer[-1])
 
 
-def _start_error(error: OSError, program: str) -> SupervisorError:
+def start_error(error: OSError, program: str) -> SupervisorError:
+    """What a failed exec is called."""
     if error.errno == errno.E2BIG:
         return as_error(failure("request.too_large", "An argument is too long for the system."))
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):

@@ -27,9 +27,7 @@ import trio
 
 from supervisor.model.completion import Exit, Killed
 from supervisor.model.errors import as_error, failure
-from supervisor.process.child import (
-    _start_error as start_error,  # pyright: ignore[reportPrivateUsage]  # one table of sentences
-)
+from supervisor.process.child import start_error
 from supervisor.process.guardian_protocol import GuardedMode, Report, Resources, pack_program
 from supervisor.process.shelter import in_thread, to_the_end
 from supervisor.process.sweep import Sweep

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from supervisor.model.events import Record
     from supervisor.model.request import Timeouts
 
+AFTER_FINAL_ERROR = 30.0
+"""Seconds of silence after an error that no repeat will mend, such as a usage limit. codex was seen to
+go silent for hours then."""
+
 MADE_PROGRESS = (Text, TextDelta, Reasoning, ToolStarted, ToolFinished, ErrorReported, TurnEnded)
 """The records that show a run to be alive. Status lines do not: one CLI was seen to print a status
 each second for as long as it hung."""
@@ -43,6 +47,7 @@ class Deadlines:
         self._since_end: float | None = None
         self._started = False
         self._tools: dict[str, float] = {}
+        self._since_final_error: float | None = None
 
     def waited(self, seconds: float) -> None:
         """Our own wait took this long."""
@@ -50,6 +55,8 @@ class Deadlines:
         self._since_progress += seconds
         if self._since_end is not None:
             self._since_end += seconds
+        if self._since_final_error is not None:
+            self._since_final_error += seconds
 
     def first_byte(self) -> None:
         """The CLI printed something."""
@@ -58,6 +65,11 @@ class Deadlines:
     def progress(self) -> None:
         """Text, reasoning, a tool or an error came: the idle limit starts anew."""
         self._since_progress = 0.0
+        self._since_final_error = None
+
+    def final_error(self) -> None:
+        """The CLI reported an error that no repeat will mend: it should end soon."""
+        self._since_final_error = 0.0
 
     def tool_started(self, name: str) -> None:
         """A tool call is open: it has its own limit, and silence is no hang."""
@@ -95,12 +107,18 @@ class Deadlines:
                 pass
         if isinstance(record, MADE_PROGRESS):
             self.progress()
+        if isinstance(record, ErrorReported) and not record.failure.retryable:
+            self.final_error()
 
     def next(self) -> tuple[float, Limit]:
         """Seconds until the first limit, at least 0 and perhaps infinite, and which it is."""
         limits: list[tuple[float, Limit]] = [
             (self.total_left(), "timeout.total"),
         ]
+        if self._since_final_error is not None:
+            # Also for a CLI that is silent while it thinks: it has nothing to think about any more.
+            least = min(_seconds(self._timeouts.idle), AFTER_FINAL_ERROR)
+            limits.append((least - self._since_final_error, "timeout.idle"))
         if self._since_end is not None:
             limits.append((self._timeouts.linger - self._since_end, "linger"))
         elif self._tools:
