@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
+    from supervisor.model.conversation import Decision
     from supervisor.model.errors import Failure
+    from supervisor.model.launch import EffortSource
     from supervisor.model.request import Effort
 
 Mode = Literal["scope", "loop", "pidns", "group"]
@@ -67,6 +69,21 @@ class Billing:
         evidence: the fact that it rests on, in the CLI's own terms.
     """
 
+    payer: Literal["subscription", "api_key", "unknown"]
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignIn:
+    """What a CLI says of its login, without a network: a hint, since a token may be dead.
+
+    Attributes:
+        state: "unknown" where the CLI cannot be asked, or does not say.
+        payer: who would pay for a run with that login.
+        evidence: the fact that it rests on, in the CLI's own terms.
+    """
+
+    state: Literal["signed_in", "signed_out", "unknown"]
     payer: Literal["subscription", "api_key", "unknown"]
     evidence: str
 
@@ -170,13 +187,20 @@ class Completion(Generic[Data]):
     Attributes:
         text: the answer as text; with a schema, its JSON as the CLI gave it.
         data: the answer as an instance of the request's schema (a plain dict, list, … where the
-            schema is a dict); None without a schema.
+            schema is a dict); None without a schema, and when a tool is to be called.
+        decision: what the model decided on, where the request offers tools; None otherwise.
         usage: None where the CLI reported none.
         cost: None where the CLI reports none (codex).
         billing: who paid, and how we know.
         model: what the CLI says answered; None where it never says (codex).
         session_id: the CLI's own id of the conversation.
         effort: the level that was sent, or None if the CLI's default was left in force.
+        effort_source: where that level is from.
+        login: the name of the login that was used, None for the CLI's own.
+        loaded: what the CLI says that it loaded beside the request (servers, plugins, memory files), and
+            what is known to be loaded whatever it is told; None where nothing tells.
+        attempts: how many runs of the CLI it took; 2 after a repair. `usage`, `cost` and `latency` are
+            of all of them together.
         exit: how the CLI's process ended; its code may be other than 0 after a good end.
         warnings: what was noticed and did not spoil the answer.
         provider, cli_version: who ran it; the version where the CLI's events name it.
@@ -186,12 +210,17 @@ class Completion(Generic[Data]):
 
     text: str
     data: Data
+    decision: Decision | None
     usage: Usage | None
     cost: Cost | None
     billing: Billing
     model: str | None
     session_id: str | None
     effort: Effort | None
+    effort_source: EffortSource | None
+    login: str | None
+    loaded: tuple[str, ...] | None
+    attempts: int
     latency: Latency
     exit: Exit
     cleanup: Cleanup

@@ -40,6 +40,7 @@ Code = Literal[
     "supervisor.closed",
     "cli.not_found",
     "cli.not_runnable",
+    "cli.unsupported_version",
     "cli.bad_flag",
     "cli.needs_terminal",
     "auth.required",
@@ -69,6 +70,7 @@ Code = Literal[
     "process.exit",
     "process.signal",
     "policy.tool_used",
+    "policy.denied",
     "answer.not_json",
     "answer.schema",
     "answer.max_turns",
@@ -257,6 +259,12 @@ _KINDS: Mapping[Code, _Kind] = {
         "The CLI was found and cannot be started.",
         "Start it once by hand and repair what it says; the file may be half installed.",
     ),
+    "cli.unsupported_version": _Kind(
+        CliError,
+        False,
+        "This version of the CLI cannot be driven.",
+        "Install a CLI version inside the tested range.",
+    ),
     "cli.bad_flag": _Kind(
         CliError,
         False,
@@ -415,6 +423,12 @@ _KINDS: Mapping[Code, _Kind] = {
         False,
         "The CLI used a tool, and the request allows none.",
         "Report the CLI version: answer mode must leave it no tool.",
+    ),
+    "policy.denied": _Kind(
+        PolicyError,
+        False,
+        "The CLI gave up because a tool was denied to the model.",
+        "Allow what the task needs, or say in the prompt that it is not needed.",
     ),
     "answer.not_json": _Kind(
         AnswerError,

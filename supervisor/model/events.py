@@ -29,6 +29,7 @@ class Started:
         tools: names of the tools that the model is offered, None where the CLI does not say.
         credential: what the CLI says it will pay with, None where it does not say.
         evidence: the CLI's own words for `credential`.
+        loaded: what else the CLI says that it loaded, None where it does not say.
     """
 
     session_id: str | None = None
@@ -37,6 +38,7 @@ class Started:
     tools: tuple[str, ...] | None = None
     credential: Credential | None = None
     evidence: str | None = None
+    loaded: tuple[str, ...] | None = None
     kind: Literal["started"] = "started"
 
 

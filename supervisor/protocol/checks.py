@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
+from supervisor.model.conversation import AssistantTurn, ToolTurn, UserTurn
 from supervisor.model.errors import as_error, failure
-from supervisor.model.request import MAX_ANSWER, MIB, BillingPolicy, Effort
-from supervisor.protocol.schema_check import check_schema
+from supervisor.model.request import (
+    MAX_ANSWER,
+    MIB,
+    Access,
+    BillingPolicy,
+    Effort,
+    Hermetic,
+    ServiceTier,
+)
+from supervisor.protocol.schema_check import check_schema, check_tools
+from supervisor.protocol.transcript import split, texts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from supervisor.model.conversation import Message
     from supervisor.model.errors import SupervisorError
     from supervisor.model.request import Request
 
@@ -19,29 +35,124 @@ def check_request(request: Request[Any]) -> None:
     Raises:
         RequestError: `request.invalid` or `request.too_large`, naming the field.
     """
-    _check_text("prompt", request.prompt)
-    if not request.prompt.strip():
-        raise _invalid("The prompt is empty.", "Put the question into prompt.")
-    for name, text in (("system", request.system), ("model", request.model)):
+    _check_question(request)
+    for name in ("system", "model", "workspace", "resume", "login"):
+        text = getattr(request, name)
         if text is not None:
             _check_text(name, text)
             if not text.strip():
                 raise _invalid(f"The field {name} is empty.", f"Give {name} a value or leave it.")
-    if request.model is not None and request.model.startswith("-"):
-        raise _invalid("The model's name begins with a dash.", "Give the name itself, no flag.")
-    if request.effort is not None and request.effort not in get_args(Effort):
-        raise _invalid(
-            f"There is no such effort: {request.effort!r}.",
-            f"Use one of {', '.join(get_args(Effort))}.",
-        )
-    if request.billing not in get_args(BillingPolicy):
-        raise _invalid(
-            f"There is no such billing policy: {request.billing!r}.",
-            f"Use one of {', '.join(get_args(BillingPolicy))}.",
-        )
+            if name != "system" and text.startswith("-"):
+                raise _invalid(f"The field {name} begins with a dash.", "Give the name itself.")
+    for name, words in _CHOICES.items():
+        value = getattr(request, name)
+        if value not in words and (value is not None or name not in _OPTIONAL):
+            raise _invalid(
+                f"There is no such {name}: {value!r}.", f"Use one of {', '.join(map(str, words))}."
+            )
+    _check_turns(request)
     check_schema(request)
+    check_tools(request)
+    _check_servers(request)
     _check_limits(request)
-    size = len(request.prompt.encode())
+    _check_size(request)
+
+
+_CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "effort": get_args(Effort),
+    "service_tier": get_args(ServiceTier),
+    "access": get_args(Access),
+    "billing": get_args(BillingPolicy),
+    "hermetic": get_args(Hermetic),
+    "repair": (0, 1),
+}
+_OPTIONAL = ("effort", "service_tier", "billing")
+_SIGNATURES: Mapping[str, tuple[bytes, ...]] = {
+    "image/png": (b"\x89PNG\r\n\x1a\n",),
+    "image/jpeg": (b"\xff\xd8\xff",),
+    "image/gif": (b"GIF87a", b"GIF89a"),
+    "image/webp": (b"RIFF",),
+}
+
+
+def _check_question(request: Request[Any]) -> None:
+    _check_text("prompt", request.prompt)
+    if request.messages:
+        if request.prompt:
+            raise _invalid("The request has a prompt and messages.", "Give one of the two.")
+        _check_messages(request.messages)
+    elif not request.prompt.strip():
+        raise _invalid("The prompt is empty.", "Put the question into prompt, or into messages.")
+    images = [*request.images]
+    for turn in request.messages:
+        images += turn.images if isinstance(turn, UserTurn) else ()
+    for number, image in enumerate(images):
+        heads = _SIGNATURES.get(image.media_type)
+        if heads is None:
+            raise _invalid(
+                f"Image {number} is of the kind {image.media_type!r}.",
+                f"Use one of {', '.join(_SIGNATURES)}.",
+            )
+        # A CLI was seen to answer without a word on a picture that it could not read.
+        if not image.data.startswith(heads):
+            raise _invalid(
+                f"Image {number} is no {image.media_type}.", "Give the bytes of the picture's file."
+            )
+
+
+def _check_messages(messages: Sequence[Message]) -> None:
+    for place, text in texts(messages):
+        _check_text(place, text)
+    turns = [turn for turn in messages if turn.role != "system"]
+    if not turns or turns[-1].role not in ("user", "tool"):
+        raise _invalid(
+            "The messages do not end with a user's turn or a tool's result.",
+            "Put the question at the end.",
+        )
+    calls: set[str] = set()
+    for number, turn in enumerate(messages):
+        if isinstance(turn, AssistantTurn):
+            ids = [call.id for call in turn.calls]
+            if calls & set(ids) or len(set(ids)) < len(ids):
+                raise _invalid(f"messages[{number}] uses the id of a call again.", "Give it its own.")
+            calls.update(ids)
+        elif isinstance(turn, ToolTurn) and turn.call_id not in calls:
+            raise _invalid(
+                f"messages[{number}] is the result of a call that no turn before it made.",
+                "Give call_id the id of an earlier call.",
+            )
+
+
+def _check_turns(request: Request[Any]) -> None:
+    turns: object = request.max_turns
+    if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int) or turns < 1):
+        raise _invalid(f"max_turns is {turns!r}.", "Give a whole number of at least 1.")
+    if (request.access == "none") != (request.workspace is None):
+        raise _invalid(
+            f"access={request.access!r} and workspace={request.workspace!r} do not go together.",
+            'Give a workspace with access="read" or "write", and none otherwise.',
+        )
+    if request.workspace is not None and not request.workspace.startswith("/"):
+        raise _invalid("The workspace is no absolute path.", "Give the whole path.")
+
+
+def _check_servers(request: Request[Any]) -> None:
+    for name, server in (request.mcp_config or {}).items():
+        _check_text("mcp_config", name)
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) or not isinstance(server, Mapping):
+            raise _invalid(
+                f"mcp_config[{name!r}] is no server.",
+                "Give each server a name of letters, digits, _ and -, and a mapping of its settings.",
+            )
+        try:
+            json.dumps(dict(server), allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise _invalid(f"mcp_config[{name!r}] is no JSON.", "Use JSON values only.") from error
+
+
+def _check_size(request: Request[Any]) -> None:
+    spoken = request.prompt if not request.messages else split(request.messages)[1]
+    size = len(spoken.encode())
     if size > request.limits.prompt:
         raise as_error(
             failure(

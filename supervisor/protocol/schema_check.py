@@ -7,10 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from supervisor.model.errors import as_error, failure
+from supervisor.model.errors import SupervisorError, as_error, failure
 
 if TYPE_CHECKING:
-    from supervisor.model.errors import SupervisorError
     from supervisor.model.request import Request
 
 
@@ -32,6 +31,32 @@ def check_schema(request: Request[Any]) -> None:
         _check_json_schema(cast("Mapping[str, Any]", schema))
     else:
         raise _invalid(f"it is {type(schema).__name__}")
+
+
+def check_tools(request: Request[Any]) -> None:
+    """Refuse tools that cannot be offered.
+
+    Raises:
+        RequestError: `request.invalid`, naming the tool.
+    """
+    names: set[str] = set()
+    for tool in request.tools:
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool.name) or tool.name in names:
+            raise as_error(
+                failure(
+                    "request.invalid",
+                    f"The tool's name {tool.name!r} cannot be used, or is used twice.",
+                    hint="Use letters, digits, _ and -, at most 64, and each name once.",
+                )
+            )
+        names.add(tool.name)
+        try:
+            tool.description.encode()
+            _check_json_schema(tool.parameters)
+        except (UnicodeEncodeError, SupervisorError) as error:
+            raise _invalid(f"the tool {tool.name!r} has unusable parameters or text") from error
+        if tool.parameters.get("type") != "object":
+            raise _invalid(f"the parameters of the tool {tool.name!r} are no object at the root")
 
 
 def _check_json_schema(schema: Mapping[str, Any]) -> None:
