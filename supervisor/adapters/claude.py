@@ -5,12 +5,14 @@ Facts are from recorded runs of 2.1.197 and 2.1.332; where the two differ, the v
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from supervisor.model.completion import Billing, Cost, Usage
+from supervisor.model.adapter import Adapter, Capabilities
+from supervisor.model.completion import Billing, Cost, SignIn, Usage
 from supervisor.model.errors import Failure, as_error, failure
 from supervisor.model.events import (
     ErrorReported,
@@ -27,20 +29,37 @@ from supervisor.model.events import (
     Unrecognized,
     UsageReported,
 )
-from supervisor.model.launch import Launch, PrivateFile
-from supervisor.protocol.decode import count, flag, number, obj, objects, string, strings
+from supervisor.model.launch import Launch, LinkedLogin, PrivateFile
+from supervisor.protocol.decode import (
+    count,
+    flag,
+    number,
+    obj,
+    objects,
+    read_objects,
+    string,
+    strings,
+)
 from supervisor.protocol.schema import draft_07_schema, json_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from supervisor.model.adapter import JsonObject
-    from supervisor.model.completion import Exit
+    from supervisor.model.adapter import JsonObject, Surroundings
+    from supervisor.model.completion import Exit, Payer
+    from supervisor.model.conversation import Image
     from supervisor.model.errors import Code
-    from supervisor.model.launch import Places
-    from supervisor.model.request import Effort, Request
+    from supervisor.model.request import Request
 
-_EFFORTS: tuple[Effort, ...] = ("low", "medium", "high", "xhigh", "max")
+_TOOLS = {"none": "", "read": "Read,Grep,Glob"}
+"""What the model is offered. These need no permission below the working directory and --add-dir."""
+
+_PAYERS: Mapping[str, Payer] = {
+    "claude.ai": "subscription",
+    "oauth_token": "subscription",
+    "api_key": "api_key",
+    "api_key_helper": "api_key",
+}
 _STDIN_LIMIT = 10_000_000  # "piped stdin input exceeds 10MB", exit 1
 _ARGUMENT_LIMIT = 131_071  # Linux refuses a longer single argument with E2BIG
 
@@ -63,13 +82,24 @@ _ENVIRONMENT = {
 }
 
 
-class Claude:
+class Claude(Adapter):
     """The adapter for `claude`."""
 
     kind = "claude"
     program = "claude"
     tested_versions = ("2.1.197", "2.1.332")
+    capabilities = Capabilities(
+        access=("none", "read"),
+        efforts=("low", "medium", "high", "xhigh", "max"),
+        images=("image/png", "image/jpeg", "image/gif", "image/webp"),
+        max_turns=True,
+        mcp=True,
+        strict=True,
+        sessions=True,
+    )
     variables = ("CLAUDE_CONFIG_DIR",)
+    state_variable = "CLAUDE_CONFIG_DIR"
+    sign_in_arguments = ("auth", "status")
 
     def natives(self, program: str, machine: str) -> tuple[str, ...]:
         """The npm package's `bin/claude.exe` is a launcher until its install script has run."""
@@ -81,64 +111,92 @@ class Claude:
         inner = f"{root}/claude-code/node_modules/@anthropic-ai"
         return tuple(f"{place}/{name}/claude" for place in (root, inner) for name in names)
 
-    def looks_for(self, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-        """See `Adapter.looks_for`."""
-        return ()
+    def login_files(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """See `Adapter.login_files`."""
+        return (f"{_state(environ)}/.credentials.json",)
 
-    def plan(
-        self,
-        request: Request[Any],
-        places: Places,
-        environ: Mapping[str, str],
-        found: Sequence[str] = (),
-    ) -> Launch:
+    def plan(self, request: Request[Any], surroundings: Surroundings) -> Launch:
         """See `Adapter.plan`. The prompt goes by stdin: as an argument it may be a flag or too long.
 
         A prompt that begins with "/" is looked up as a command and answered without a model; with a
         newline before it, it is text.
         """
+        places, environ = surroundings.places, surroundings.environ
         if request.billing == "subscription" and environ.get("ANTHROPIC_API_KEY"):
             # A key outranks the token and the login file, so the outcome is known beforehand.
             raise as_error(failure("auth.api_key_in_use"))
         arguments = [
             "-p",
             *("--output-format", "stream-json", "--verbose", "--include-partial-messages"),
-            *("--tools", "", "--strict-mcp-config", "--setting-sources", ""),
-            "--no-session-persistence",
+            *("--tools", _TOOLS[request.access], "--strict-mcp-config", "--setting-sources", ""),
         ]
         files: list[PrivateFile] = []
+        if not request.keep_session and request.resume is None:
+            arguments.append("--no-session-persistence")
+        if request.resume is not None:
+            arguments += ["--resume", request.resume]
+        if request.workspace is not None:
+            # Beside the private folder and not in its place: what lies in the working directory may
+            # switch who pays and run code.
+            arguments += ["--add-dir", request.workspace]
+        if request.mcp_config is not None:
+            servers = {"mcpServers": dict(request.mcp_config)}
+            files.append(PrivateFile(name="mcp.json", content=json.dumps(servers).encode()))
+            allowed = ",".join(f"mcp__{name}" for name in request.mcp_config)
+            arguments += ["--mcp-config", f"{places.files}/mcp.json", "--allowedTools", allowed]
+        if request.max_turns is not None:
+            arguments += ["--max-turns", str(request.max_turns)]
         if request.system is not None:
             files.append(PrivateFile(name="system.txt", content=request.system.encode()))
             arguments += ["--system-prompt-file", f"{places.files}/system.txt"]
         if request.model is not None:
             arguments += ["--model", request.model]
         if request.effort is not None:
-            if request.effort not in _EFFORTS:
-                raise _unsupported_effort(request.effort)
             arguments += ["--effort", request.effort]
         if request.schema is not None:
             arguments += ["--json-schema", _schema_argument(request)]
-        prompt = ("\n" if request.prompt.startswith("/") else "") + request.prompt
-        stdin = prompt.encode()
-        if len(stdin) > _STDIN_LIMIT:
-            raise _too_large("prompt", len(stdin), _STDIN_LIMIT)
+        if request.images:
+            arguments += ["--input-format", "stream-json"]
+        environment = {
+            **_ENVIRONMENT,
+            # 2.1.332 puts a socket into the first of these, or into /tmp if neither is set or the
+            # path passes the 108 bytes that a socket's may have.
+            "XDG_RUNTIME_DIR": places.temporary,
+            "CLAUDE_CODE_TMPDIR": places.temporary,
+        }
+        logins: tuple[LinkedLogin, ...] = ()
+        if request.hermetic == "strict":
+            environment["CLAUDE_CONFIG_DIR"] = places.state
+            (source,) = self.login_files(environ)
+            logins = (LinkedLogin(source=source, name=".credentials.json"),)
         return Launch(
             arguments=tuple(arguments),
-            stdin=stdin,
-            environment={
-                **_ENVIRONMENT,
-                # 2.1.332 puts a socket into the first of these, or into /tmp if neither is set or the
-                # path passes the 108 bytes that a socket's may have.
-                "XDG_RUNTIME_DIR": places.temporary,
-                "CLAUDE_CODE_TMPDIR": places.temporary,
-            },
+            stdin=_input(request),
+            environment=environment,
             files=tuple(files),
+            logins=logins,
             tidy=_project_folders(places.work, environ),
+            model=request.model,
+            effort=request.effort,
+            effort_source=None if request.effort is None else "request",
         )
 
-    def decoder(self, request: Request[Any], environ: Mapping[str, str]) -> ClaudeDecoder:
+    def decoder(self, request: Request[Any], surroundings: Surroundings) -> ClaudeDecoder:
         """See `Adapter.decoder`."""
-        return ClaudeDecoder(auth_token="ANTHROPIC_AUTH_TOKEN" in environ)
+        return ClaudeDecoder(auth_token="ANTHROPIC_AUTH_TOKEN" in surroundings.environ)
+
+    def sign_in(self, exit: Exit, stdout: str, stderr: str) -> SignIn:  # noqa: A002
+        """See `Adapter.sign_in`. `claude auth status` prints an object with loggedIn and authMethod."""
+        said = read_objects(stdout.encode())[0] if stdout.strip() else None
+        if not isinstance(said, dict) or flag(said, "loggedIn") is None:
+            return SignIn(
+                state="unknown", payer="unknown", evidence="claude auth status says nothing"
+            )
+        if flag(said, "loggedIn") is False:
+            return SignIn(state="signed_out", payer="unknown", evidence="loggedIn false")
+        method = string(said, "authMethod") or ""
+        payer = _PAYERS.get(method, "unknown")
+        return SignIn(state="signed_in", payer=payer, evidence=f"authMethod {method!r}")
 
     def diagnose(self, exit: Exit, stderr: str) -> Failure | None:  # noqa: A002
         """See `Adapter.diagnose`. Start-up errors are plain text on stderr and nothing on stdout."""
@@ -235,6 +293,7 @@ class ClaudeDecoder:
             tools=strings(value, "tools"),
             credential=None if source is None else "login" if source == "none" else "api_key",
             evidence=None if source is None else f"apiKeySource {source!r}",
+            loaded=_loaded(value),
         )
 
     def _retry(self, value: JsonObject) -> list[Record]:
@@ -344,6 +403,13 @@ class ClaudeDecoder:
         return _api_failure(kind, count(value, "api_error_status"), text, self._window)
 
 
+def _loaded(init: JsonObject) -> tuple[str, ...]:
+    """What the init event lists beside the tools."""
+    servers = (f"mcp server {string(each, 'name')}" for each in objects(init, "mcp_servers"))
+    plugins = (f"plugin {string(each, 'name')}" for each in objects(init, "plugins"))
+    return (*servers, *plugins)
+
+
 def _schema_argument(request: Request[Any]) -> str:
     argument = json.dumps(draft_07_schema(json_schema(request)), ensure_ascii=False)
     if len(argument.encode()) > _ARGUMENT_LIMIT:
@@ -351,10 +417,34 @@ def _schema_argument(request: Request[Any]) -> str:
     return argument
 
 
+def _state(environ: Mapping[str, str]) -> str:
+    return environ.get("CLAUDE_CONFIG_DIR") or f"{environ.get('HOME', '')}/.claude"
+
+
+def _input(request: Request[Any]) -> bytes:
+    """Standard input: the prompt as it is, or one message with the pictures before it.
+
+    A command is looked for in the last block of text, hence the newline in both forms.
+    """
+    prompt = ("\n" if request.prompt.startswith("/") else "") + request.prompt
+    if len(prompt.encode()) > _STDIN_LIMIT:
+        raise _too_large("prompt", len(prompt.encode()), _STDIN_LIMIT)
+    if not request.images:
+        return prompt.encode()
+    blocks: list[JsonObject] = [_image(image) for image in request.images]
+    message = {"role": "user", "content": [*blocks, {"type": "text", "text": prompt}]}
+    return json.dumps({"type": "user", "message": message}).encode() + b"\n"
+
+
+def _image(image: Image) -> JsonObject:
+    data = base64.b64encode(image.data).decode()
+    source = {"type": "base64", "media_type": image.media_type, "data": data}
+    return {"type": "image", "source": source}
+
+
 def _project_folders(work: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """What the CLI makes for every working directory, even when it stores no session."""
-    home = environ.get("CLAUDE_CONFIG_DIR") or f"{environ.get('HOME', '')}/.claude"
-    folder = f"{home}/projects/{re.sub('[^a-zA-Z0-9]', '-', work)}"
+    folder = f"{_state(environ)}/projects/{re.sub('[^a-zA-Z0-9]', '-', work)}"
     return (folder, f"{folder}/memory")
 
 
@@ -506,16 +596,6 @@ def _by_text(kind: str, text: str) -> Failure:
         if re.search(pattern, text):
             return failure(code)
     return failure("model.error" if kind in ("invalid_request", "unknown") else "provider.error")
-
-
-def _unsupported_effort(effort: str) -> Exception:
-    return as_error(
-        failure(
-            "request.unsupported",
-            f"claude has no effort {effort!r}.",
-            hint=f"Use one of {', '.join(_EFFORTS)}.",
-        )
-    )
 
 
 def _too_large(what: str, size: int, limit: int) -> Exception:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+import tomllib
+from typing import TYPE_CHECKING, Any, cast
 
-from supervisor.model.completion import Billing, Usage
+from supervisor.model.adapter import Adapter, Capabilities, Wanted
+from supervisor.model.completion import Billing, SignIn, Usage
 from supervisor.model.errors import Failure, as_error, failure
 from supervisor.model.events import (
     ErrorReported,
@@ -25,7 +27,7 @@ from supervisor.model.events import (
     Unrecognized,
     UsageReported,
 )
-from supervisor.model.launch import Launch, PrivateFile
+from supervisor.model.launch import Launch, LinkedLogin, PrivateFile
 from supervisor.protocol.decode import count, obj, objects, string
 from supervisor.protocol.schema import json_schema
 from supervisor.protocol.strict_schema import strict_schema
@@ -34,15 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from supervisor.model.adapter import JsonObject
+    from supervisor.model.adapter import FoundFile, JsonObject, Surroundings
     from supervisor.model.completion import Exit
     from supervisor.model.errors import Code
-    from supervisor.model.launch import Places
     from supervisor.model.request import Effort, Request
 
-_EFFORTS: tuple[Effort, ...] = (
-    *("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"),
-)
 _CHARACTER_LIMIT = 1_048_576  # "Input exceeds the maximum length", exit 1
 _ARGUMENT_LIMIT = 131_071  # Linux refuses a longer single argument with E2BIG
 
@@ -55,6 +53,11 @@ _FEATURES_OFF = (
     "shell_snapshot",  # starts a login shell in a session of its own
     "unbounded_connection_retries",  # would try for ever when the server cannot be reached
 )
+_READS = ("shell_tool", "unified_exec", "code_mode_host")
+"""What the model reads files with. Its commands run in the CLI's own read-only sandbox."""
+
+_MEMORY = "AGENTS.md"
+_CONFIGURATION = "config.toml"
 _SETTINGS = (
     'web_search="disabled"',
     "agents.enabled=false",  # --disable multi_agent leaves the sub-agent tools
@@ -65,13 +68,25 @@ _SETTINGS = (
 )
 
 
-class Codex:
+class Codex(Adapter):
     """The adapter for `codex`."""
 
     kind = "codex"
     program = "codex"
     tested_versions = ("0.171.0",)
+    capabilities = Capabilities(
+        access=("none", "read"),
+        efforts=("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"),
+        tiers=("auto", "default", "flex", "fast", "priority"),
+        images=("image/png", "image/jpeg", "image/gif", "image/webp"),
+        mcp=True,
+        strict=True,
+        sessions=True,
+    )
     variables = ("CODEX_HOME", "CODEX_SQLITE_HOME", "CODEX_CA_CERTIFICATE")
+    state_variable = "CODEX_HOME"
+    sign_in_arguments = ("login", "status")
+    asks_sign_in = True
 
     def natives(self, program: str, machine: str) -> tuple[str, ...]:
         """The npm package's `bin/codex.js` starts the native binary of a sibling package."""
@@ -83,37 +98,49 @@ class Codex:
         inner = f"{root}/codex/node_modules/@openai"
         return tuple(f"{place}/{inside}" for place in (root, inner))
 
-    def looks_for(self, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-        """The user's skills. `$name` in a prompt attaches the whole file of a skill of that name."""
-        home = environ.get("HOME", "")
-        state = environ.get("CODEX_HOME") or f"{home}/.codex"
-        return ((f"{state}/skills", "SKILL.md"), (f"{home}/.agents/skills", "SKILL.md"))
+    def looks_for(self, request: Request[Any], environ: Mapping[str, str]) -> tuple[Wanted, ...]:
+        """The user's skills, since `$name` in a prompt attaches the whole file of a skill of that name;
+        the memory file that no flag keeps out; and the configuration, for the model that the user chose.
+        """
+        home, state = environ.get("HOME", ""), _state(environ)
+        skills = (f"{home}/.agents/skills", *(() if _private(request) else (f"{state}/skills",)))
+        memory = () if _private(request) else (Wanted(folder=state, name=_MEMORY, deep=False),)
+        return (
+            *(Wanted(folder=folder, name="SKILL.md") for folder in skills),
+            *memory,
+            Wanted(folder=state, name=_CONFIGURATION, read=True, deep=False),
+        )
 
-    def plan(
-        self,
-        request: Request[Any],
-        places: Places,
-        environ: Mapping[str, str],
-        found: Sequence[str] = (),
-    ) -> Launch:
+    def login_files(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """See `Adapter.login_files`."""
+        return (f"{_state(environ)}/auth.json",)
+
+    def plan(self, request: Request[Any], surroundings: Surroundings) -> Launch:
         """See `Adapter.plan`. The prompt goes by stdin: as an argument it may be a flag or a command.
 
         System text goes as developer instructions: codex's own base instructions stay, because the
         ChatGPT backend was seen to refuse others ("Instructions are not valid").
         """
-        if request.billing == "subscription" and environ.get("CODEX_API_KEY"):
-            # It outranks auth.json and the ChatGPT login, and no event says who pays.
-            raise as_error(failure("auth.api_key_in_use"))
+        places, environ = surroundings.places, surroundings.environ
+        _check_payer(request, surroundings)
         if len(request.prompt) > _CHARACTER_LIMIT:
             raise _too_large("prompt", f"{len(request.prompt)} characters", _CHARACTER_LIMIT)
+        configured = _configured(surroundings.found)
+        model = request.model or string(configured, "model")
+        effort = request.effort or _known_effort(string(configured, "model_reasoning_effort"))
         arguments = [
-            *("exec", "--json", "--ephemeral", "--skip-git-repo-check"),
-            *("--ignore-user-config", "--ignore-rules", "-s", "read-only", "-C", places.work),
+            *("exec", "--json", "--skip-git-repo-check"),
+            *("--ignore-user-config", "--ignore-rules", "-s", "read-only"),
+            *("-C", request.workspace or places.work),
         ]
+        if not request.keep_session and request.resume is None:
+            arguments.append("--ephemeral")
         for feature in _FEATURES_OFF:
-            arguments += ["--disable", feature]
+            if request.access == "none" or feature not in _READS:
+                arguments += ["--disable", feature]
         secrets: tuple[int, ...] = ()
-        for setting in (*_SETTINGS, _no_skills(found), *_request_settings(request)):
+        skills = [file.path for file in surroundings.found if file.path.endswith("SKILL.md")]
+        for setting in (*_SETTINGS, _no_skills(skills), *_request_settings(request, effort)):
             arguments += ["-c", setting]
             if setting.startswith("developer_instructions="):
                 secrets = (len(arguments) - 1,)  # the caller's text
@@ -122,23 +149,54 @@ class Codex:
             schema = strict_schema(json_schema(request))
             files.append(PrivateFile(name="schema.json", content=json.dumps(schema).encode()))
             arguments += ["--output-schema", f"{places.files}/schema.json"]
-        if request.model is not None:
-            arguments += ["-m", request.model]
+        for number, image in enumerate(request.images):
+            name = f"image-{number}.{image.media_type.partition('/')[2]}"
+            files.append(PrivateFile(name=name, content=image.data))
+            arguments.append(f"--image={places.files}/{name}")
+        if model is not None:
+            arguments += ["-m", model]
+        if request.resume is not None:
+            arguments += ["resume", request.resume]
         # The CLI takes a byte order mark off the head of its input; behind a newline it stays.
         head = "\n" if request.prompt.startswith("\ufeff") else ""
+        strict = request.hermetic == "strict"
+        (login,) = self.login_files(environ)
         return Launch(
             arguments=(*arguments, "-"),
             stdin=(head + request.prompt).encode(),
+            environment={"CODEX_HOME": places.state} if strict else {},
             files=tuple(files),
+            logins=(LinkedLogin(source=login, name="auth.json"),) if strict else (),
             secrets=secrets,
             silent_while_thinking=True,
             optional_as_null=True,
             polite="INT",  # on SIGTERM it dies at once and leaves its tools
+            model=model,
+            effort=effort,
+            effort_source="request" if request.effort else "configuration" if effort else None,
+            loaded=tuple(f.path for f in surroundings.found if f.path.endswith(f"/{_MEMORY}")),
         )
 
-    def decoder(self, request: Request[Any], environ: Mapping[str, str]) -> CodexDecoder:
+    def decoder(self, request: Request[Any], surroundings: Surroundings) -> CodexDecoder:
         """See `Adapter.decoder`."""
-        return CodexDecoder(api_key=bool(environ.get("CODEX_API_KEY")))
+        return CodexDecoder(
+            api_key=bool(surroundings.environ.get("CODEX_API_KEY")),
+            sign_in=surroundings.sign_in,
+            resumed=request.resume is not None,
+        )
+
+    def sign_in(self, exit: Exit, stdout: str, stderr: str) -> SignIn:  # noqa: A002
+        """See `Adapter.sign_in`. `codex login status` says one line, on standard error."""
+        said = stdout + stderr
+        if "Logged in using ChatGPT" in said:
+            return SignIn(
+                state="signed_in", payer="subscription", evidence="Logged in using ChatGPT"
+            )
+        if "API key" in said and exit.code == 0:
+            return SignIn(state="signed_in", payer="api_key", evidence="Logged in using an API key")
+        if "Not logged in" in said:
+            return SignIn(state="signed_out", payer="unknown", evidence="Not logged in")
+        return SignIn(state="unknown", payer="unknown", evidence="codex login status says nothing")
 
     def diagnose(self, exit: Exit, stderr: str) -> Failure | None:  # noqa: A002
         """See `Adapter.diagnose`. Start-up errors are plain text on stderr; usage errors exit 2."""
@@ -162,9 +220,10 @@ class Codex:
 class CodexDecoder:
     """Reads `codex exec --json`."""
 
-    def __init__(self, *, api_key: bool) -> None:
+    def __init__(self, *, api_key: bool, sign_in: SignIn | None, resumed: bool) -> None:
         self._api_key = api_key
-        self._refusal: Failure | None = None
+        self._sign_in = sign_in
+        self._resumed = resumed
 
     def record(self, value: JsonObject, size: int, at: datetime) -> Sequence[Record]:
         match string(value, "type"):
@@ -177,7 +236,7 @@ class CodexDecoder:
             case "error":
                 return _error(string(value, "message") or "")
             case "turn.completed":
-                usage = _usage(obj(value, "usage"))
+                usage = _usage(obj(value, "usage"), cumulative=self._resumed)
                 reported = [] if usage is None else [UsageReported(usage=usage)]
                 return [*reported, TurnEnded(failure=None, usage=usage)]
             case "turn.failed":
@@ -189,7 +248,56 @@ class CodexDecoder:
     def billing(self) -> Billing:
         if self._api_key:
             return Billing(payer="api_key", evidence="CODEX_API_KEY, which outranks every login")
+        if self._sign_in is not None and self._sign_in.state == "signed_in":
+            said = f"codex login status: {self._sign_in.evidence}"
+            return Billing(payer=self._sign_in.payer, evidence=said)
         return Billing(payer="unknown", evidence="codex's events do not say who pays")
+
+
+def _state(environ: Mapping[str, str]) -> str:
+    return environ.get("CODEX_HOME") or f"{environ.get('HOME', '')}/.codex"
+
+
+def _private(request: Request[Any]) -> bool:
+    return request.hermetic == "strict"
+
+
+def _check_payer(request: Request[Any], surroundings: Surroundings) -> None:
+    """The key outranks auth.json and the ChatGPT login, and no event says who pays."""
+    key, sign_in = surroundings.environ.get("CODEX_API_KEY"), surroundings.sign_in
+    payer = "api_key" if key else None if sign_in is None else sign_in.payer
+    if request.billing == "subscription" and payer == "api_key":
+        raise as_error(failure("auth.api_key_in_use"))
+    if request.billing == "api_key" and payer != "api_key" and sign_in is not None:
+        raise as_error(
+            failure(
+                "auth.required",
+                "There is no API key for codex.",
+                hint='Name it with Supervisor(keep={"codex": ["CODEX_API_KEY"]}).',
+            )
+        )
+
+
+def _configured(found: Sequence[FoundFile]) -> JsonObject:
+    """The user's configuration, as far as the plan follows it.
+
+    `--ignore-user-config` leaves out the user's choice of a model too, and with a provider of its own
+    that choice means nothing to the built-in one.
+    """
+    for file in found:
+        if file.path.endswith(f"/{_CONFIGURATION}") and file.content is not None:
+            try:
+                settings: JsonObject = tomllib.loads(file.content.decode())
+            except (ValueError, RecursionError):
+                return {}
+            profile = obj(obj(settings, "profiles"), string(settings, "profile") or "")
+            chosen = {**settings, **profile}
+            return {} if string(chosen, "model_provider") not in (None, "openai") else chosen
+    return {}
+
+
+def _known_effort(level: str | None) -> Effort | None:
+    return next((each for each in Codex.capabilities.efforts if each == level), None)
 
 
 def _no_skills(found: Sequence[str]) -> str:
@@ -198,10 +306,15 @@ def _no_skills(found: Sequence[str]) -> str:
     return f"skills.config=[{','.join(entries)}]"
 
 
-def _request_settings(request: Request[Any]) -> list[str]:
+def _request_settings(request: Request[Any], effort: Effort | None) -> list[str]:
     settings: list[str] = []
-    if request.effort is not None:
-        settings.append(f'model_reasoning_effort="{request.effort}"')
+    if effort is not None:
+        settings.append(f'model_reasoning_effort="{effort}"')
+    if request.service_tier in ("flex", "fast", "priority"):
+        tier = "priority" if request.service_tier == "fast" else request.service_tier
+        settings.append(f'service_tier="{tier}"')
+    for name, server in (request.mcp_config or {}).items():
+        settings.append(f"mcp_servers.{name}={_toml(server)}")
     if request.system is not None:
         # A JSON string without escapes for plain text is also a TOML string.
         setting = f"developer_instructions={json.dumps(request.system, ensure_ascii=False)}"
@@ -212,6 +325,17 @@ def _request_settings(request: Request[Any]) -> list[str]:
             )
         settings.append(setting)
     return settings
+
+
+def _toml(value: Any) -> str:
+    """A JSON value as an inline TOML value; what TOML has no word for is left out."""
+    if isinstance(value, dict):
+        pairs = cast("JsonObject", value).items()
+        inside = (f"{json.dumps(k)}={_toml(v)}" for k, v in pairs if v is not None)
+        return f"{{{','.join(inside)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(_toml(item) for item in cast('list[Any]', value) if item is not None)}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _item(item: JsonObject, phase: str, size: int) -> list[Record]:
@@ -302,7 +426,7 @@ def _error(message: str) -> list[Record]:
     return [notice, ErrorReported(failure=fact)]
 
 
-def _usage(raw: JsonObject) -> Usage | None:
+def _usage(raw: JsonObject, *, cumulative: bool) -> Usage | None:
     """Counters of the whole thread: cached and written input is part of input, reasoning of output."""
     if not raw:
         return None
@@ -313,7 +437,12 @@ def _usage(raw: JsonObject) -> Usage | None:
     if output is not None and reasoning is not None:
         output = max(0, output - reasoning)
     return Usage(
-        input=fresh, cache_read=read, cache_write=write, output=output, reasoning=reasoning
+        input=fresh,
+        cache_read=read,
+        cache_write=write,
+        output=output,
+        reasoning=reasoning,
+        cumulative=cumulative,
     )
 
 

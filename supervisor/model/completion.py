@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from supervisor.model.launch import EffortSource
     from supervisor.model.request import Effort
 
+Payer = Literal["subscription", "api_key", "unknown"]
+"""Who pays: the plan of a login, an API key's account, or nobody knows."""
+
 Mode = Literal["scope", "loop", "pidns", "group"]
 """How the processes of a run are contained.
 
@@ -36,6 +39,7 @@ class Usage:
         output: output tokens, without reasoning where the CLI tells the two apart.
         reasoning: output tokens spent on reasoning.
         by_model: the same for each model that took part, where the CLI reports it.
+        cumulative: the counters hold earlier turns of a resumed session too (codex).
     """
 
     input: int | None = None
@@ -44,6 +48,7 @@ class Usage:
     output: int | None = None
     reasoning: int | None = None
     by_model: Mapping[str, Usage] = field(default_factory=dict[str, "Usage"])
+    cumulative: bool = False
 
     @property
     def total_input(self) -> int | None:
@@ -69,7 +74,7 @@ class Billing:
         evidence: the fact that it rests on, in the CLI's own terms.
     """
 
-    payer: Literal["subscription", "api_key", "unknown"]
+    payer: Payer
     evidence: str
 
 
@@ -84,7 +89,7 @@ class SignIn:
     """
 
     state: Literal["signed_in", "signed_out", "unknown"]
-    payer: Literal["subscription", "api_key", "unknown"]
+    payer: Payer
     evidence: str
 
 

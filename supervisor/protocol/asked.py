@@ -52,7 +52,9 @@ def asked(
     )
 
 
-def repaired(request: Request[Any], answer: str, misfit: Failure, session: str | None) -> Request[Any]:
+def repaired(
+    request: Request[Any], answer: str, misfit: Failure, session: str | None
+) -> Request[Any]:
     """The second round after an answer that missed its schema: it says what was wrong, nothing else.
 
     Args:

@@ -114,7 +114,9 @@ def _check_messages(messages: Sequence[Message]) -> None:
         if isinstance(turn, AssistantTurn):
             ids = [call.id for call in turn.calls]
             if calls & set(ids) or len(set(ids)) < len(ids):
-                raise _invalid(f"messages[{number}] uses the id of a call again.", "Give it its own.")
+                raise _invalid(
+                    f"messages[{number}] uses the id of a call again.", "Give it its own."
+                )
             calls.update(ids)
         elif isinstance(turn, ToolTurn) and turn.call_id not in calls:
             raise _invalid(

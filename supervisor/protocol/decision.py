@@ -31,7 +31,9 @@ def decision_schema(request: Request[Any]) -> JsonObject:
     definitions: JsonObject = {}
     branches: list[JsonObject] = []
     for number, tool in enumerate(request.tools):
-        arguments = _moved(cast("Mapping[str, Any]", tool.parameters), f"tool_{number}", definitions)
+        arguments = _moved(
+            cast("Mapping[str, Any]", tool.parameters), f"tool_{number}", definitions
+        )
         named = {"type": "string", "const": tool.name}
         branches.append(_closed({"tool": named, "arguments": arguments}, tool.description))
     answer: JsonObject = {"type": "string"}

@@ -32,7 +32,8 @@ def check_supported(request: Request[Any], adapter: Adapter) -> None:
         if value not in allowed:
             words = ", ".join(str(each) for each in allowed if each is not None)
             raise unsupported(
-                f"{name} has no {what} {value!r}.", f"Use one of {words}." if words else "Leave it out."
+                f"{name} has no {what} {value!r}.",
+                f"Use one of {words}." if words else "Leave it out.",
             )
     switches: tuple[tuple[str, bool, bool], ...] = (
         ("system", request.system is not None or _has_system(request), can.system),
@@ -49,9 +50,7 @@ def check_supported(request: Request[Any], adapter: Adapter) -> None:
                 f"{name} cannot honour {what}.", "Leave it out, or choose another provider."
             )
     if request.hermetic == "strict" and (request.keep_session or request.resume):
-        raise unsupported(
-            'hermetic="strict" keeps no session.', "Leave one of the two out."
-        )
+        raise unsupported('hermetic="strict" keeps no session.', "Leave one of the two out.")
 
 
 def unsupported(message: str, hint: str) -> SupervisorError:
