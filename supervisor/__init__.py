@@ -14,7 +14,18 @@ from supervisor.model.completion import (
     Killed,
     Latency,
     Partial,
+    SignIn,
     Usage,
+)
+from supervisor.model.conversation import (
+    AssistantTurn,
+    FinalAnswer,
+    Image,
+    SystemTurn,
+    Tool,
+    ToolCall,
+    ToolTurn,
+    UserTurn,
 )
 from supervisor.model.errors import (
     AnswerError,
@@ -49,11 +60,13 @@ from supervisor.model.events import (
     Unrecognized,
     UsageReported,
 )
+from supervisor.model.reports import Diagnostic, UsageReport
 from supervisor.model.request import Limits, Request, Timeouts
 from supervisor.supervisor import Supervisor
 
 __all__ = [
     "AnswerError",
+    "AssistantTurn",
     "AuthError",
     "Billing",
     "Cleanup",
@@ -62,12 +75,15 @@ __all__ = [
     "ClosedError",
     "Completion",
     "Cost",
+    "Diagnostic",
     "Done",
     "Event",
     "Exit",
     "Failed",
     "Failure",
     "FileChanged",
+    "FinalAnswer",
+    "Image",
     "InternalError",
     "Killed",
     "Latency",
@@ -84,17 +100,24 @@ __all__ = [
     "Request",
     "RequestError",
     "RunTimeout",
+    "SignIn",
     "Started",
     "Supervisor",
     "SupervisorError",
+    "SystemTurn",
     "Text",
     "TextDelta",
     "Timeouts",
+    "Tool",
+    "ToolCall",
     "ToolFinished",
     "ToolStarted",
+    "ToolTurn",
     "Unrecognized",
     "Usage",
+    "UsageReport",
     "UsageReported",
+    "UserTurn",
     "provider_names",
     "register",
 ]

@@ -1,90 +1,28 @@
-"""One run: its child process served, read, judged and cleaned away.
-
-The consumer pulls: each `__anext__` reads, frames, decodes and hands out one event. Side tasks write
-standard input, keep the end of standard error and watch for the exit; they never raise.
-
-States, each left for good:
-
-    opening ─▶ reading ─▶ draining ─▶ settled
-       │          │           │          ▲
-       └──────────┴───────────┴──────────┘   a limit, a breach, close(), or leaving the block
-
-reading    the leader lives; our own limits run
-draining   the leader has ended and nothing of the run lives; what is in the pipe is still read
-settled    processes, pipes and files are gone; the verdict stands
-"""
+"""A run: one start of a CLI, and a second one where the answer missed its schema."""
 
 from __future__ import annotations
 
-import re
 from collections import deque
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import TYPE_CHECKING, Generic
 
 import trio
 
-from supervisor.model.completion import Cleanup, Completion, Exit, Latency, Partial
-from supervisor.model.errors import Failure, about, as_error, failure
-from supervisor.model.events import (
-    Done,
-    Event,
-    Failed,
-    Notice,
-    Text,
-    TextDelta,
-    Unrecognized,
-)
+from supervisor.model.errors import SupervisorError, as_error
+from supervisor.model.events import Done, Event, Failed, Notice
 from supervisor.model.request import Data
-from supervisor.process.life import Life
-from supervisor.process.pump import read_now
-from supervisor.protocol.accumulate import Accumulator, End, Verdict
-from supervisor.protocol.deadlines import Deadlines
-from supervisor.protocol.decode import read_objects
-from supervisor.protocol.ending import cause_of, ending
-from supervisor.protocol.environment import base_environment, child_environment
-from supervisor.protocol.framer import Dropped, Framer
-from supervisor.protocol.redact import shown_argv
+from supervisor.protocol.asked import repaired
+from supervisor.protocol.usage import summed_cost, summed_usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from supervisor.model.adapter import Adapter
-    from supervisor.model.events import Record
+    from supervisor.attempt import Attempt
+    from supervisor.model.completion import Completion, Partial
+    from supervisor.model.errors import Failure
     from supervisor.model.request import Request
-    from supervisor.process.child import Child
-    from supervisor.process.guarded import GuardedChild
-    from supervisor.process.start import Containment
 
-_CHUNK = 65536
-_DRAIN_LEAST = 1.0
-"""Seconds in which the rest of the output is read, although the run's whole time may be over."""
-_COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-
-
-class Trusted:
-    """What the application says of one provider: never part of a Request.
-
-    Attributes:
-        programs: the program to start and its fixed arguments, None for the one on PATH.
-        keep: names of variables to let through.
-        variables: variables to set.
-        base: what passes of the environment, see `base_environment`.
-        known: `base` with `variables`: what an adapter may rely on.
-    """
-
-    def __init__(
-        self,
-        adapter: Adapter,
-        environ: Mapping[str, str],
-        programs: Sequence[str] | None,
-        keep: Sequence[str],
-        variables: Mapping[str, str],
-    ) -> None:
-        self.programs = programs
-        self.keep = tuple(keep)
-        self.variables = dict(variables)
-        self.base = base_environment(environ, (*adapter.variables, *self.keep))
-        self.known = {**self.base, **self.variables}
+_REPAIRABLE = ("answer.schema", "answer.not_json")
 
 
 class Run(Generic[Data]):
@@ -92,41 +30,28 @@ class Run(Generic[Data]):
 
     It is made by `Supervisor.stream`. One task reads it. Asking for the next event is a checkpoint when
     it has to be waited for.
+
+    Attributes:
+        request: what was asked.
+        notices: how many `Notice` events came so far.
     """
 
     def __init__(
         self,
         request: Request[Data],
-        adapter: Adapter,
-        trusted: Trusted,
-        found: Sequence[str],
-        state_dir: str,
-        containment: Containment,
+        first: Attempt[Data],
+        prepare: Callable[[Request[Data]], Awaitable[Attempt[Data]]],
     ) -> None:
         self.request = request
-        self._adapter = adapter
-        self._trusted = trusted
-        self._containment: Containment = containment
-        self._life = Life(state_dir, request.timeouts, request.limits)
-        self._launch = adapter.plan(request, self._life.home.places, trusted.known, found)
-        self._decoder = adapter.decoder(request, trusted.known)
-        self._framer = Framer(request.limits.line_bytes)
-        self._accumulator = Accumulator(request, optional_as_null=self._launch.optional_as_null)
-        self._deadlines = Deadlines(
-            request.timeouts, silent_while_thinking=self._launch.silent_while_thinking
-        )
-        self._began = self._mark = trio.current_time()
-        self._spawned: float | None = None
-        self._first_event: float | None = None
-        self._first_text: float | None = None
+        self.notices = 0
+        self._attempts = [first]
+        self._prepare = prepare
+        self._nursery: trio.Nursery | None = None
         self._pending: deque[Event] = deque()
-        self._argv: tuple[str, ...] = ()
-        self._wait: trio.CancelScope | None = None
-        self._cause: Failure | None = None
-        self._read_bytes = self._dropped_bytes = self._dropped_lines = 0
-        self._output_ended = False
-        self._drain_until: float | None = None
+        self._lost: Partial | None = None
+        self._closed: Failure | None = None
         self._end: Done | Failed | None = None
+        self._began = trio.current_time()
 
     # ---- for the consumer
 
@@ -135,16 +60,18 @@ class Run(Generic[Data]):
 
     async def __anext__(self) -> Event:
         """The next event; the last one is `Done` or `Failed`."""
-        if not self._pending:
-            self._mark = trio.current_time()
-            try:
-                while not self._pending:
-                    if self._end is not None:
-                        raise StopAsyncIteration
-                    await self._step()
-            finally:
-                self._account()
-        return self._pending.popleft()
+        if self._pending:
+            return self._pending.popleft()
+        if self._end is not None:
+            raise StopAsyncIteration
+        event = await anext(self._attempts[-1])
+        if isinstance(event, Notice):
+            self.notices += 1
+        if isinstance(event, Failed) and self._may_repair(event):
+            return await self._repair(event)
+        if isinstance(event, (Done, Failed)):
+            self._end = event = self._summed(event)
+        return event
 
     @property
     def completion(self) -> Completion[Data]:
@@ -163,288 +90,125 @@ class Run(Generic[Data]):
     # ---- for the supervisor
 
     @property
+    def end(self) -> Done | Failed | None:
+        """The terminal event, None before it came."""
+        return self._end
+
+    @property
+    def started(self) -> bool:
+        """Whether the CLI was started."""
+        return self._attempts[0].spawned
+
+    @property
+    def kept(self) -> Completion[Data] | Partial:
+        """What there is of the run, whether it has ended or not."""
+        if isinstance(self._end, Done):
+            return self._end.completion
+        kept = None if self._end is None else self._end.error.partial
+        return kept or self._attempts[-1].partial()
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why there is no answer: the error, or that it was closed before anybody read it."""
+        if isinstance(self._end, Failed):
+            return self._end.error.failure
+        return self._closed if self._end is None else None
+
+    @property
+    def login(self) -> str | None:
+        """The name of the login that is used, None for the CLI's own."""
+        return self._attempts[0].login
+
+    @property
+    def attempts(self) -> int:
+        """How many times the CLI was to be started."""
+        return len(self._attempts)
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the run was made."""
+        return trio.current_time() - self._began
+
+    @property
     def leftovers(self) -> tuple[str, ...]:
         """What could not be cleaned."""
-        return self._life.leftovers
+        return tuple(left for attempt in self._attempts for left in attempt.leftovers)
 
     async def open(self, *, reap_first: bool) -> None:
-        """Start the CLI.
-
-        Raises:
-            SupervisorError: it does not start. `dispose` removes what was made.
-        """
-        environ = child_environment(
-            self._trusted.base,
-            self._launch.environment,
-            self._trusted.keep,
-            self._trusted.variables,
-            temporary=self._life.home.places.temporary,
-            run_id=self._life.home.run_id,
-        )
-        try:
-            program = await self._life.prepare(
-                self._adapter,
-                self._trusted.programs,
-                environ,
-                self._containment,
-                reap_first=reap_first,
-            )
-            self._argv = shown_argv(program, self._launch)
-            started = await self._life.open(self._launch, program, environ)
-        finally:
-            self._life.opened()
-        self._spawned = trio.current_time()
-        if not started:
-            raise as_error(self._cause or failure("supervisor.closed"))
+        """Start the CLI. See `Attempt.open`."""
+        await self._attempts[0].open(reap_first=reap_first)
 
     def serve(self, nursery: trio.Nursery) -> None:
         """Start the side tasks."""
-        self._life.serve(nursery)
-        nursery.start_soon(self._watch_exit)
+        self._nursery = nursery
+        self._attempts[-1].serve(nursery)
 
     async def abort(self, cause: Failure) -> None:
         """End the run from another task. Its reader gets `cause` as the terminal event."""
-        if self._end is None and self._cause is None:
-            self._cause = cause
-        self._wake()
-        with trio.CancelScope(shield=True):
-            await self._life.stop_opening()
-        await self._life.remove("closed")
+        self._closed = cause
+        await self._attempts[-1].abort(cause)
 
     async def dispose(self) -> None:
-        """Leave the run: nothing of it stays. See `Life.remove`."""
-        self._life.opened()
-        await self._life.remove("left")
+        """Leave the run: nothing of it stays."""
+        for attempt in self._attempts:
+            await attempt.dispose()
 
-    # ---- reading
+    # ---- the second round
 
-    async def _step(self) -> None:
-        """One step towards the end. What goes wrong in our own code is told as `internal`."""
+    def _may_repair(self, event: Failed) -> bool:
+        return (
+            self.request.repair == 1
+            and len(self._attempts) == 1
+            and self._closed is None
+            and event.error.code in _REPAIRABLE
+        )
+
+    async def _repair(self, event: Failed) -> Event:
+        """Start the second round; what was spent on the first is kept."""
+        error, kept = event.error, event.error.partial
+        self._lost = kept
+        # Only a session that the CLI keeps can be gone on with.
+        keeps = self.request.keep_session or self.request.resume is not None
+        session = kept.session_id if kept is not None and keeps else None
+        text = "" if kept is None else kept.text
         try:
-            await self._advance()
-        except Exception as bug:
-            await self._life.remove("left")
-            named = f"This library failed with {type(bug).__name__}."
-            error = as_error(failure("internal", named), Partial(argv=self._argv))
-            error.__cause__ = bug
-            self._finish(Failed(error=error))
+            attempt = await self._prepare(repaired(self.request, text, error.failure, session))
+            self._attempts.append(attempt)
+            if self._closed is not None:
+                raise as_error(self._closed)
+            await attempt.open(reap_first=False)
+        except SupervisorError as second:
+            self._end = Failed(error=as_error(second.failure, kept))
+            return self._end
+        assert self._nursery is not None
+        attempt.serve(self._nursery)
+        self.notices += 1
+        return Notice(
+            code="repair", message="The answer missed its schema; the model is asked once more."
+        )
 
-    async def _advance(self) -> None:
-        """Read a chunk and take what it says, or settle."""
-        child = self._started_child()
-        if self._stopped():
-            await self._settle()
-        elif child.exit is not None:
-            await self._drain(child)
-        else:
-            self._account()
-            seconds, limit = self._deadlines.next()
-            if seconds > 0:
-                await self._listen(child, seconds)
-            elif limit == "linger":
-                await self._settle()
-            else:
-                self._cause = failure(limit)
-
-    async def _listen(self, child: Child | GuardedChild, seconds: float) -> None:
-        """Wait for output, or for the exit of a CLI that has closed its output."""
-        if self._output_ended:
-            with trio.move_on_after(seconds) as self._wait:
-                await child.wait()
-            return
-        chunk = await self._receive(child, seconds)
-        if chunk:
-            self._deadlines.first_byte()
-            await self._read(chunk)
-        elif chunk is not None:
-            # Whether it ends by itself now is a question of the linger limit.
-            self._output_ended = True
-            self._deadlines.turn_ended()
-
-    async def _drain(self, child: Child | GuardedChild) -> None:
-        """The leader has ended: end what is left of the run, then read what is in the pipe."""
-        await self._life.end("itself")
-        self._account()
-        await trio.lowlevel.checkpoint()
-        if self._drain_until is None:
-            self._drain_until = trio.current_time() + max(
-                self._deadlines.total_left(), _DRAIN_LEAST
-            )
-        left = self._drain_until - trio.current_time()
-        # First without waiting: a consumer that was busy elsewhere shall not lose what is there.
-        chunk = None if self._output_ended else read_now(child)
-        if chunk is None and not self._output_ended:
-            chunk = await self._receive(child, min(self.request.timeouts.drain, left))
-        if not chunk:
-            await self._settle()
-        elif left <= 0:  # somebody writes and writes who was not found
-            self._cause = failure("timeout.total")
-        else:
-            await self._read(chunk)
-
-    async def _receive(self, child: Child | GuardedChild, seconds: float) -> bytes | None:
-        """The next bytes, b"" at the end of the stream, or None when woken or out of time."""
-        try:
-            with trio.move_on_after(seconds) as self._wait:
-                return await child.stdout.receive_some(_CHUNK)
-        except (trio.ClosedResourceError, trio.BrokenResourceError):
-            return b""
-        finally:
-            self._wait = None
-            self._account()
-
-    def _account(self) -> None:
-        """Tell the limits of the time since the last look: waits and our own work alike.
-
-        Waits alone would not do: a CLI that prints without a pause is never waited for.
-        """
-        now = trio.current_time()
-        self._deadlines.waited(now - self._mark)
-        self._mark = now
-
-    def _stopped(self) -> bool:
-        """Whether there is a cause of ours to end the run."""
-        if self._cause is None:
-            self._cause = self._accumulator.violation
-        return self._cause is not None
-
-    async def _read(self, chunk: bytes) -> None:
-        """Take a chunk. A breach in it ends the run before its events are handed out."""
-        self._read_bytes += len(chunk)
-        self._take_lines(self._framer.feed(chunk))
-        if self._read_bytes > self.request.limits.stdout and self._cause is None:
-            self._cause = failure("output.stdout")
-        if self._stopped():
-            await self._settle()
-
-    def _take_lines(self, lines: Sequence[bytes | Dropped]) -> None:
-        at = datetime.now(UTC)
-        for line in lines:
-            if isinstance(line, Dropped):
-                self._dropped_lines += 1
-                self._dropped_bytes += line.size
-                self._accumulator.line_lost("output.line")
-                told = f"A line of {line.size} bytes was over the limit and is dropped."
-                self._take(Notice(code="line_dropped", message=told))
-                continue
-            for value in read_objects(line):
-                if isinstance(value, Unrecognized):
-                    if line.lstrip().startswith(b"{"):  # an event, cut or mixed with another
-                        self._accumulator.line_lost("protocol.truncated")
-                    self._take(value)
-                else:
-                    for record in self._decoder.record(value, len(line), at):
-                        self._take(record)
-
-    def _take(self, record: Record) -> None:
-        now = trio.current_time()
-        self._first_event = self._first_event or now
-        if isinstance(record, (Text, TextDelta)):
-            self._first_text = self._first_text or now
-        self._deadlines.take(record)
-        event = self._accumulator.take(record)
-        if event is not None:
-            self._pending.append(event)
-
-    # ---- the end
-
-    async def _settle(self) -> None:
-        """Clean up, judge, and put the terminal event behind what is pending."""
-        cause = cause_of(self._cause)
-        child = self._started_child()
-        rest_read = ending(cause, leader_ended=child.exit is not None).rest_read
-        await self._life.remove(cause)
-        if rest_read:
-            self._take_lines(self._framer.finish())
-        # A leader that even SIGKILL did not end is reported in the leftovers.
-        ended = child.exit or Exit(code=None, signal=None, ended_by_us=True)
-        verdict = self._accumulator.settle(
-            End(
-                exit=ended,
-                cause=self._cause,
-                diagnosis=self._adapter.diagnose(ended, _COLOUR.sub("", self._life.tail.text())),
-                dropped=self._dropped_lines,
+    def _summed(self, event: Done | Failed) -> Done | Failed:
+        """The terminal event of the last round, with what the first one cost."""
+        first = self._lost
+        if first is None:
+            return event
+        if isinstance(event, Failed):
+            kept = event.error.partial
+            if kept is not None:
+                kept = replace(
+                    kept,
+                    usage=summed_usage(first.usage, kept.usage),
+                    cost=summed_cost(first.cost, kept.cost),
+                )
+            return Failed(error=as_error(event.error.failure, kept))
+        done = event.completion
+        return Done(
+            completion=replace(
+                done,
+                attempts=2,
+                usage=summed_usage(first.usage, done.usage),
+                cost=summed_cost(first.cost, done.cost),
+                latency=replace(done.latency, total=self.seconds),
+                metadata=self.request.metadata,
             )
         )
-        if verdict.failure is None:
-            self._finish(Done(completion=self._complete(verdict, ended)))
-        else:
-            fact = about(verdict.failure, self.request.provider)
-            self._finish(Failed(error=as_error(fact, self._partial(verdict, ended))))
-
-    def _finish(self, end: Done | Failed) -> None:
-        self._end = end
-        self._pending.append(end)
-
-    def _complete(self, verdict: Verdict, ended: Exit) -> Completion[Data]:
-        kept, started = self._accumulator, self._accumulator.started
-        return Completion(
-            text=verdict.text,
-            data=verdict.data,
-            usage=kept.usage,
-            cost=kept.cost,
-            billing=self._decoder.billing(),
-            model=kept.model,
-            session_id=None if started is None else started.session_id,
-            effort=self.request.effort,
-            latency=self._latency(),
-            exit=ended,
-            cleanup=self._cleanup(),
-            warnings=verdict.warnings,
-            provider=self.request.provider,
-            cli_version=None if started is None else started.cli_version,
-            argv=self._argv,
-            metadata=self.request.metadata,
-        )
-
-    def _partial(self, verdict: Verdict, ended: Exit) -> Partial:
-        kept, started = self._accumulator, self._accumulator.started
-        return Partial(
-            text=verdict.text,
-            usage=kept.usage,
-            cost=kept.cost,
-            session_id=None if started is None else started.session_id,
-            model=kept.model,
-            exit=ended,
-            cleanup=self._cleanup(),
-            warnings=verdict.warnings,
-            argv=self._argv,
-        )
-
-    def _cleanup(self) -> Cleanup:
-        child = self._started_child()
-        used = child.resources
-        return Cleanup(
-            mode=child.mode,
-            proven=child.proven,
-            weakness=self._life.contained.reason,
-            killed=self._life.killed,
-            seconds=self._life.seconds,
-            dropped_bytes=self._dropped_bytes,
-            leftovers=self._life.leftovers,
-            cpu_seconds=None if used is None else used.user_seconds + used.system_seconds,
-            peak_bytes=None if used is None else used.peak_bytes,
-        )
-
-    def _latency(self) -> Latency:
-        def since(moment: float | None) -> float | None:
-            return None if moment is None else moment - self._began
-
-        return Latency(
-            spawn=since(self._spawned) or 0.0,
-            first_event=since(self._first_event),
-            first_text=since(self._first_text),
-            total=trio.current_time() - self._began,
-        )
-
-    async def _watch_exit(self) -> None:
-        await self._started_child().wait()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._wait is not None:
-            self._wait.cancel()
-
-    def _started_child(self) -> Child | GuardedChild:
-        assert self._life.child is not None, "the run was not opened"
-        return self._life.child

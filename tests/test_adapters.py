@@ -17,11 +17,15 @@ from inline_snapshot import snapshot
 from supervisor import AuthError, Exit, RequestError, SupervisorError, provider_names, register
 from supervisor.adapters import find_adapter
 from supervisor.adapters.claude import Claude
+from supervisor.model.adapter import FoundFile, Surroundings
 from supervisor.model.events import Unrecognized
 from supervisor.model.launch import Launch, Places
 from supervisor.protocol.accumulate import Accumulator, End
+from supervisor.protocol.asked import asked
+from supervisor.protocol.checks import check_request
 from supervisor.protocol.decode import encodable, read_objects
 from supervisor.protocol.framer import Dropped, Framer
+from supervisor.protocol.supported import check_supported
 from tests.fakes import RECORDINGS, ask
 from tests.test_decode import JSON
 from tests.test_schema import Verdict
@@ -30,7 +34,13 @@ if TYPE_CHECKING:
     from supervisor.model.adapter import Decoder
     from supervisor.model.events import Record
 
-PLACES = Places(work="/p/work", files="/p/files", temporary="/p/tmp")
+PLACES = Places(
+    run_id="0123456789ab",
+    work="/p/work",
+    files="/p/files",
+    state="/p/state",
+    temporary="/p/tmp",
+)
 OURS = ("claude", "codex")
 NOT_COMPARED = ("version", "exit_code", "signal", "schema", "tool_used")
 CASES = sorted(
@@ -38,9 +48,19 @@ CASES = sorted(
 )
 
 
-def plan(provider: str, environ: dict[str, str] | None = None, **request: Any) -> Launch:
-    known = environ or {"HOME": "/home/user"}
-    return find_adapter(provider).plan(ask(provider=provider, **request), PLACES, known)
+def around(environ: dict[str, str] | None = None, **known: Any) -> Surroundings:
+    environ = {"HOME": "/home/user"} if environ is None else environ
+    return Surroundings(places=PLACES, environ=environ, **known)
+
+
+def plan(
+    provider: str, environ: dict[str, str] | None = None, found: Any = (), **request: Any
+) -> Launch:
+    adapter = find_adapter(provider)
+    own = ask(provider=provider, **request)
+    check_request(own)
+    check_supported(own, adapter)
+    return adapter.plan(asked(own, adapter.capabilities, None), around(environ, found=found))
 
 
 # ---- planning
@@ -227,12 +247,16 @@ def test_a_key_that_would_pay_is_refused_before_the_start(provider: str, key: st
 
 def test_the_users_skills_are_switched_off_one_by_one() -> None:
     codex = find_adapter("codex")
-    assert codex.looks_for({"HOME": "/h"}) == (
-        ("/h/.codex/skills", "SKILL.md"),
-        ("/h/.agents/skills", "SKILL.md"),
-    )
-    assert codex.looks_for({"HOME": "/h", "CODEX_HOME": "/c"})[0] == ("/c/skills", "SKILL.md")
-    launch = codex.plan(ask(), PLACES, {}, ('/h/a "b"/SKILL.md', "/h/é/SKILL.md"))
+
+    def skills(environ: dict[str, str], **request: Any) -> list[str]:
+        wanted = codex.looks_for(ask(**request), environ)
+        return [each.folder for each in wanted if each.name == "SKILL.md" and each.deep]
+
+    assert skills({"HOME": "/h"}) == ["/h/.agents/skills", "/h/.codex/skills"]
+    assert skills({"HOME": "/h", "CODEX_HOME": "/c"}) == ["/h/.agents/skills", "/c/skills"]
+    assert skills({"HOME": "/h"}, hermetic="strict") == ["/h/.agents/skills"]
+    paths = ('/h/a "b"/SKILL.md', "/h/é/SKILL.md")
+    launch = plan("codex", {}, found=tuple(FoundFile(path=path) for path in paths))
     setting = next(word for word in launch.arguments if word.startswith("skills.config"))
     assert tomllib.loads(setting)["skills"]["config"] == [
         {"path": '/h/a "b"/SKILL.md', "enabled": False},
@@ -269,7 +293,7 @@ class Reading:
 
 def read(provider: str, stdout: bytes, **given: Any) -> Reading:
     request = ask(provider=provider, billing="any", **given)
-    decoder = find_adapter(provider).decoder(request, {})
+    decoder = find_adapter(provider).decoder(request, around())
     reading = Reading(accumulator=Accumulator(request, optional_as_null=False), decoder=decoder)
     framer = Framer(request.limits.line_bytes)
     for line in [*framer.feed(stdout), *framer.finish()]:
@@ -478,7 +502,7 @@ RECORD_LIKE = st.fixed_dictionaries(
 @pytest.mark.parametrize("provider", OURS)
 @given(st.lists(RECORD_LIKE, max_size=4))
 def test_no_object_makes_a_decoder_raise(provider: str, values: list[dict[str, Any]]) -> None:
-    decoder = find_adapter(provider).decoder(ask(provider=provider), {})
+    decoder = find_adapter(provider).decoder(ask(provider=provider), around())
     for value in values:
         for record in decoder.record(encodable(value), 10, datetime.now(UTC)):
             assert record.kind

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from supervisor.process.home import name_home
+from supervisor.model.adapter import Wanted
+from supervisor.process.home import Traces, name_home
 from supervisor.process.lease import Reaped, close_home, open_home, reap
 from supervisor.process.program import find_files
 from tests.fakes import GOOD, STARTED, ask, fake
@@ -116,7 +117,7 @@ def test_a_lease_that_was_reaped_while_it_was_taken_is_taken_anew(bench: Bench) 
     reapers = [subprocess.Popen([sys.executable, "-c", code, str(bench.state)]) for _ in range(2)]
     for _ in range(300):
         home = name_home(str(bench.state))
-        lease = open_home(home, (), ())
+        lease = open_home(home, (), Traces())
         assert os.path.isdir(home.places.work)
         assert close_home(home, lease) == ()
     assert [process.wait(timeout=60) for process in reapers] == [0, 0]
@@ -126,7 +127,7 @@ def test_a_lease_that_was_reaped_while_it_was_taken_is_taken_anew(bench: Bench) 
 @pytest.mark.parametrize("name", ["work", "files", "tmp"])
 def test_the_directory_is_private(bench: Bench, name: str) -> None:
     home = name_home(str(bench.state))
-    lease = open_home(home, (), ())
+    lease = open_home(home, (), Traces())
     for path in (home.path, os.path.join(home.path, name)):
         assert os.stat(path).st_mode & 0o777 == 0o700
     close_home(home, lease)
@@ -138,6 +139,10 @@ def test_files_are_found_by_name_through_links_and_without_end(tmp_path: Path) -
     (folder / "a" / "b" / "SKILL.md").touch()
     (folder / "a" / "other.md").touch()
     (folder / "a" / "loop").symlink_to(folder)
-    found = find_files(((str(folder), "SKILL.md"), (str(tmp_path / "nowhere"), "x")))
+    wanted = (
+        Wanted(folder=str(folder), name="SKILL.md"),
+        Wanted(folder=f"{tmp_path}/no", name="x"),
+    )
+    found = [file.path for file in find_files(wanted)]
     assert str(folder / "a" / "b" / "SKILL.md") in found
     assert len(found) < 50

@@ -58,6 +58,7 @@ _READS = ("shell_tool", "unified_exec", "code_mode_host")
 
 _MEMORY = "AGENTS.md"
 _CONFIGURATION = "config.toml"
+_LOGIN = "auth.json"
 _SETTINGS = (
     'web_search="disabled"',
     "agents.enabled=false",  # --disable multi_agent leaves the sub-agent tools
@@ -86,7 +87,6 @@ class Codex(Adapter):
     variables = ("CODEX_HOME", "CODEX_SQLITE_HOME", "CODEX_CA_CERTIFICATE")
     state_variable = "CODEX_HOME"
     sign_in_arguments = ("login", "status")
-    asks_sign_in = True
 
     def natives(self, program: str, machine: str) -> tuple[str, ...]:
         """The npm package's `bin/codex.js` starts the native binary of a sibling package."""
@@ -109,11 +109,20 @@ class Codex(Adapter):
             *(Wanted(folder=folder, name="SKILL.md") for folder in skills),
             *memory,
             Wanted(folder=state, name=_CONFIGURATION, read=True, deep=False),
+            Wanted(folder=state, name=_LOGIN, deep=False),
         )
+
+    def asks_sign_in(self, request: Request[Any], surroundings: Surroundings) -> bool:
+        """See `Adapter.asks_sign_in`. Without a file the login may still be in the system's keyring."""
+        if request.billing == "any" or surroundings.environ.get("CODEX_API_KEY"):
+            return False
+        has_file = any(f.path.endswith(f"/{_LOGIN}") for f in surroundings.found)
+        store = string(_settings(surroundings.found), "cli_auth_credentials_store")
+        return has_file or store in ("keyring", "auto")
 
     def login_files(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """See `Adapter.login_files`."""
-        return (f"{_state(environ)}/auth.json",)
+        return (f"{_state(environ)}/{_LOGIN}",)
 
     def plan(self, request: Request[Any], surroundings: Surroundings) -> Launch:
         """See `Adapter.plan`. The prompt goes by stdin: as an argument it may be a flag or a command.
@@ -128,13 +137,12 @@ class Codex(Adapter):
         configured = _configured(surroundings.found)
         model = request.model or string(configured, "model")
         effort = request.effort or _known_effort(string(configured, "model_reasoning_effort"))
+        kept = request.keep_session or request.resume is not None
         arguments = [
-            *("exec", "--json", "--skip-git-repo-check"),
+            *("exec", "--json", *(() if kept else ("--ephemeral",)), "--skip-git-repo-check"),
             *("--ignore-user-config", "--ignore-rules", "-s", "read-only"),
             *("-C", request.workspace or places.work),
         ]
-        if not request.keep_session and request.resume is None:
-            arguments.append("--ephemeral")
         for feature in _FEATURES_OFF:
             if request.access == "none" or feature not in _READS:
                 arguments += ["--disable", feature]
@@ -166,7 +174,7 @@ class Codex(Adapter):
             stdin=(head + request.prompt).encode(),
             environment={"CODEX_HOME": places.state} if strict else {},
             files=tuple(files),
-            logins=(LinkedLogin(source=login, name="auth.json"),) if strict else (),
+            logins=(LinkedLogin(source=login, name=_LOGIN),) if strict else (),
             secrets=secrets,
             silent_while_thinking=True,
             optional_as_null=True,
@@ -220,7 +228,9 @@ class Codex(Adapter):
 class CodexDecoder:
     """Reads `codex exec --json`."""
 
-    def __init__(self, *, api_key: bool, sign_in: SignIn | None, resumed: bool) -> None:
+    def __init__(
+        self, *, api_key: bool, sign_in: SignIn | None = None, resumed: bool = False
+    ) -> None:
         self._api_key = api_key
         self._sign_in = sign_in
         self._resumed = resumed
@@ -268,7 +278,7 @@ def _check_payer(request: Request[Any], surroundings: Surroundings) -> None:
     payer = "api_key" if key else None if sign_in is None else sign_in.payer
     if request.billing == "subscription" and payer == "api_key":
         raise as_error(failure("auth.api_key_in_use"))
-    if request.billing == "api_key" and payer != "api_key" and sign_in is not None:
+    if request.billing == "api_key" and payer != "api_key":
         raise as_error(
             failure(
                 "auth.required",
@@ -278,22 +288,27 @@ def _check_payer(request: Request[Any], surroundings: Surroundings) -> None:
         )
 
 
+def _settings(found: Sequence[FoundFile]) -> JsonObject:
+    """The user's configuration; empty if there is none that can be read."""
+    for file in found:
+        if file.path.endswith(f"/{_CONFIGURATION}") and file.content is not None:
+            try:
+                return tomllib.loads(file.content.decode())
+            except (ValueError, RecursionError):
+                return {}
+    return {}
+
+
 def _configured(found: Sequence[FoundFile]) -> JsonObject:
-    """The user's configuration, as far as the plan follows it.
+    """What the plan follows of it.
 
     `--ignore-user-config` leaves out the user's choice of a model too, and with a provider of its own
     that choice means nothing to the built-in one.
     """
-    for file in found:
-        if file.path.endswith(f"/{_CONFIGURATION}") and file.content is not None:
-            try:
-                settings: JsonObject = tomllib.loads(file.content.decode())
-            except (ValueError, RecursionError):
-                return {}
-            profile = obj(obj(settings, "profiles"), string(settings, "profile") or "")
-            chosen = {**settings, **profile}
-            return {} if string(chosen, "model_provider") not in (None, "openai") else chosen
-    return {}
+    settings = _settings(found)
+    profile = obj(obj(settings, "profiles"), string(settings, "profile") or "")
+    chosen = {**settings, **profile}
+    return chosen if string(chosen, "model_provider") in (None, "openai") else {}
 
 
 def _known_effort(level: str | None) -> Effort | None:

@@ -125,7 +125,6 @@ class Adapter(ABC):
             does.
         needs_version: whether the plan depends on the CLI's version, which is then asked for first.
         sign_in_arguments: how the CLI is asked who is signed in, without a network; None if it cannot be.
-        asks_sign_in: whether that is asked before a run, because no event says who pays.
     """
 
     kind: ClassVar[str]
@@ -136,7 +135,6 @@ class Adapter(ABC):
     state_variable: ClassVar[str | None] = None
     needs_version: ClassVar[bool] = False
     sign_in_arguments: ClassVar[tuple[str, ...] | None] = None
-    asks_sign_in: ClassVar[bool] = False
 
     @abstractmethod
     def plan(self, request: Request[Any], surroundings: Surroundings) -> Launch:
@@ -177,6 +175,10 @@ class Adapter(ABC):
     def looks_for(self, request: Request[Any], environ: Mapping[str, str]) -> tuple[Wanted, ...]:
         """What of the user's own files the plan must know of."""
         return ()
+
+    def asks_sign_in(self, request: Request[Any], surroundings: Surroundings) -> bool:
+        """Whether that is asked before a run, because no event of the run will say who pays."""
+        return False
 
     def login_files(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """Paths of the files in which the CLI keeps the user's login, whether they exist or not."""

@@ -131,13 +131,13 @@ class Notice:
     """Something worth knowing that does not end the run, in a sentence of ours.
 
     Attributes:
-        code: what kind: "retry", "fallback", "warning", "line_dropped", "status".
+        code: what kind: "retry", "fallback", "warning", "line_dropped", "status", "repair".
         message: one sentence.
         attempt, attempts: which retry of how many, where the CLI says.
         status: HTTP status behind it, where the CLI says.
     """
 
-    code: Literal["retry", "fallback", "warning", "line_dropped", "status"]
+    code: Literal["retry", "fallback", "warning", "line_dropped", "status", "repair"]
     message: str
     attempt: int | None = None
     attempts: int | None = None

@@ -17,6 +17,7 @@ import trio
 
 from supervisor.model.completion import Exit, Killed, Mode
 from supervisor.model.errors import as_error, failure
+from supervisor.process.output import open_output
 from supervisor.process.shelter import in_thread
 from supervisor.process.sweep import Sweep
 
@@ -185,7 +186,13 @@ class Child:
 
 
 async def start_child(
-    argv: Sequence[str], environ: Mapping[str, str], *, work: str, run_id: str, has_stdin: bool
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    work: str,
+    run_id: str,
+    has_stdin: bool,
+    terminal: bool = False,
 ) -> Child:
     """Start a CLI in a session and process group of its own.
 
@@ -197,12 +204,12 @@ async def start_child(
     """
     # The fork is slow enough for a thread; no parent-death signal may be asked for there, since it
     # would follow the thread, and this one ends after ten idle seconds.
-    process, pipes = await in_thread(_spawn, list(argv), dict(environ), work, has_stdin)
+    process, pipes = await in_thread(_spawn, list(argv), dict(environ), work, has_stdin, terminal)
     return Child(process, pipes, run_id)
 
 
 def _spawn(
-    argv: list[str], environ: dict[str, str], work: str, has_stdin: bool
+    argv: list[str], environ: dict[str, str], work: str, has_stdin: bool, terminal: bool
 ) -> tuple[subprocess.Popen[bytes], tuple[int | None, int, int]]:
     inner: list[int] = []
     outer: list[int] = []
@@ -211,8 +218,8 @@ def _spawn(
             read, write = os.pipe()
             inner.append(read)
             outer.append(write)
-        for _ in ("stdout", "stderr"):
-            read, write = os.pipe()
+        for name in ("stdout", "stderr"):
+            read, write = open_output(terminal=terminal and name == "stdout")
             outer.append(read)
             inner.append(write)
         process = subprocess.Popen(

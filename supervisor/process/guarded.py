@@ -29,6 +29,7 @@ from supervisor.model.completion import Exit, Killed
 from supervisor.model.errors import as_error, failure
 from supervisor.process.child import start_error
 from supervisor.process.guardian_protocol import GuardedMode, Report, Resources, pack_program
+from supervisor.process.output import open_output
 from supervisor.process.shelter import in_thread, to_the_end
 from supervisor.process.sweep import Sweep
 
@@ -273,6 +274,7 @@ async def start_guarded(
     run_id: str,
     has_stdin: bool,
     mode: GuardedMode,
+    terminal: bool = False,
     settle_ms: int = 0,
 ) -> GuardedChild:
     """Start a CLI below a guardian, as the leader of a session and process group of its own.
@@ -283,6 +285,7 @@ async def start_guarded(
 
     Args:
         mode: `scope` becomes `loop` where it is not to be had; see `modes.py`.
+        terminal: standard output is a pseudo-terminal.
         settle_ms: how long descendants may live on after the leader has ended by itself.
 
     Raises:
@@ -294,7 +297,7 @@ async def start_guarded(
     words = (str(settle_ms), run_id)
     try:
         # The fork is slow enough for a thread. Cancellation waits for it, so that nothing is lost.
-        started = await in_thread(_spawn, mode, parcel, words, work, has_stdin)
+        started = await in_thread(_spawn, mode, parcel, words, work, has_stdin, terminal)
         child = GuardedChild(started, run_id)
         try:
             await child.started()
@@ -324,7 +327,12 @@ def _exit_of(status: int | None, ended_by_us: bool) -> Exit:
 
 
 def _spawn(
-    mode: GuardedMode, parcel: bytes, words: tuple[str, ...], work: str, has_stdin: bool
+    mode: GuardedMode,
+    parcel: bytes,
+    words: tuple[str, ...],
+    work: str,
+    has_stdin: bool,
+    terminal: bool,
 ) -> _Started:
     """Start the guardian. Blocks for some milliseconds."""
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
@@ -336,8 +344,8 @@ def _spawn(
             read, write = os.pipe()
             given, stdin = _keep(theirs, read), _keep(ours, write)
         outputs: list[tuple[int, int]] = []
-        for _ in ("stdout", "stderr", "status"):
-            read, write = os.pipe()
+        for name in ("stdout", "stderr", "status"):
+            read, write = open_output(terminal=terminal and name == "stdout")
             outputs.append((_keep(ours, read), _keep(theirs, write)))
         (stdout, to_stdout), (stderr, to_stderr), (answer, status) = outputs
         program = _keep(theirs, _memory_file(parcel))

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from supervisor.process.home import Home, make_home, remove_home, usable_state
+from supervisor.model.launch import LinkedLogin
+from supervisor.process.home import Home, Traces, make_home, remove_home, usable_state
 from supervisor.process.sweep import Sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Generator, Iterable
 
     from supervisor.model.launch import PrivateFile
 
@@ -34,11 +35,10 @@ _SUFFIX = ".lease"
 class Lease:
     """A held lease. Release it when the directory is gone."""
 
-    def __init__(self, path: str, descriptor: int, tidy: Sequence[str]) -> None:
+    def __init__(self, path: str, descriptor: int, traces: Traces) -> None:
         self._path = path
         self._descriptor = descriptor
-        self.tidy = tuple(tidy)
-        """See `Launch.tidy`."""
+        self.traces = traces
 
     def release(self) -> None:
         """Remove the lease and give the lock free."""
@@ -51,7 +51,7 @@ class Lease:
         os.close(self._descriptor)
 
 
-def open_home(home: Home, files: Iterable[PrivateFile], tidy: Sequence[str]) -> Lease:
+def open_home(home: Home, files: Iterable[PrivateFile], traces: Traces) -> Lease:
     """Make a run's directory with its files, under a lease. Blocks.
 
     Raises:
@@ -61,9 +61,9 @@ def open_home(home: Home, files: Iterable[PrivateFile], tidy: Sequence[str]) -> 
     runs = os.path.dirname(home.path)
     with usable_state(runs):
         os.makedirs(runs, mode=0o700, exist_ok=True)
-        lease = _take_lease(home, tidy)
+        lease = _take_lease(home, traces)
         try:
-            make_home(home, files)
+            make_home(home, files, traces.logins)
         except OSError:
             close_home(home, lease)
             raise
@@ -76,7 +76,7 @@ def close_home(home: Home, lease: Lease) -> tuple[str, ...]:
     Returns:
         A sentence for what could not be removed. A later start tries again.
     """
-    left = remove_home(home, lease.tidy)
+    left = remove_home(home, lease.traces)
     if left:
         lease.abandon()
     else:
@@ -84,7 +84,7 @@ def close_home(home: Home, lease: Lease) -> tuple[str, ...]:
     return left
 
 
-def _take_lease(home: Home, tidy: Sequence[str]) -> Lease:
+def _take_lease(home: Home, traces: Traces) -> Lease:
     path = home.path + _SUFFIX
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -93,8 +93,8 @@ def _take_lease(home: Home, tidy: Sequence[str]) -> Lease:
             # A later start may have found the lease before it was locked, and removed it.
             if _is_at(path, descriptor):
                 os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, _text(tidy), 0)
-                return Lease(path, descriptor, tidy)
+                os.pwrite(descriptor, _text(traces), 0)
+                return Lease(path, descriptor, traces)
         except OSError:
             os.close(descriptor)
             raise
@@ -175,7 +175,7 @@ def _ownerless(home: Home) -> Generator[Lease | None]:
         os.close(descriptor)
         yield None
         return
-    yield Lease(path, descriptor, _tidy_of(descriptor))
+    yield Lease(path, descriptor, _traces_of(descriptor))
 
 
 def _kill_marked(run_id: str) -> int:
@@ -198,17 +198,36 @@ def _is_at(path: str, descriptor: int) -> bool:
     return os.path.samestat(there, os.fstat(descriptor))
 
 
-def _text(tidy: Sequence[str]) -> bytes:
+def _text(traces: Traces) -> bytes:
     owner = psutil.Process()
     return json.dumps(
-        {"pid": owner.pid, "started": owner.create_time(), "tidy": list(tidy)}
+        {
+            "pid": owner.pid,
+            "started": owner.create_time(),
+            "tidy": traces.tidy,
+            "discard": traces.discard,
+            "logins": [[login.source, login.name] for login in traces.logins],
+        }
     ).encode()
 
 
-def _tidy_of(descriptor: int) -> list[str]:
-    """The folders that a lease names. Only empty ones will be removed, so a broken text is harmless."""
+def _traces_of(descriptor: int) -> Traces:
+    """What a lease names. Only empty or marked folders will be removed, and only a login that lies in
+    the run's own directory is brought back, so a broken text is harmless."""
     try:
         text = json.loads(os.pread(descriptor, 1 << 16, 0))
-        return [path for path in text["tidy"] if isinstance(path, str) and os.path.isabs(path)]
-    except (ValueError, TypeError, KeyError):
-        return []
+        return Traces(
+            tidy=_paths(text.get("tidy", [])),
+            discard=_paths(text.get("discard", [])),
+            logins=tuple(
+                LinkedLogin(source=source, name=os.path.basename(name))
+                for source, name in text.get("logins", [])
+                if os.path.isabs(source)
+            ),
+        )
+    except (ValueError, TypeError, AttributeError):
+        return Traces()
+
+
+def _paths(named: list[object]) -> tuple[str, ...]:
+    return tuple(path for path in named if isinstance(path, str) and os.path.isabs(path))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from supervisor.process.home import name_home
+from supervisor.process.home import Traces, name_home
 from supervisor.process.lease import close_home, open_home, reap
 from supervisor.process.modes import Found
 from supervisor.process.program import find_program
@@ -43,8 +43,10 @@ class Life:
         tail: the end of standard error.
     """
 
-    def __init__(self, state_dir: str, timeouts: Timeouts, limits: Limits) -> None:
-        self.home = name_home(state_dir)
+    def __init__(
+        self, state_dir: str, timeouts: Timeouts, limits: Limits, *, lasting_work: bool = False
+    ) -> None:
+        self.home = name_home(state_dir, lasting_work=lasting_work)
         self.child: Child | GuardedChild | None = None
         self.contained = Found("group", None)
         self.killed: tuple[Killed, ...] = ()
@@ -94,7 +96,8 @@ class Life:
             SupervisorError: it does not start.
         """
         self._launch = launch
-        self._lease = await in_thread(open_home, self.home, launch.files, launch.tidy)
+        traces = Traces(tidy=launch.tidy, discard=launch.discard, logins=launch.logins)
+        self._lease = await in_thread(open_home, self.home, launch.files, traces)
         if not self._unwanted:
             self.child = await start(
                 self.contained,
@@ -103,6 +106,7 @@ class Life:
                 work=self.home.places.work,
                 run_id=self.home.run_id,
                 has_stdin=bool(launch.stdin),
+                terminal=launch.terminal,
             )
         return self.child is not None
 
@@ -121,7 +125,7 @@ class Life:
         assert self._launch is not None
         self._served = True
         nursery.start_soon(write_stdin, self.child, self._launch.stdin)
-        nursery.start_soon(self.tail.read, self.child)
+        nursery.start_soon(self.tail.read, self.child.stderr)
 
     async def end(self, cause: Cause) -> None:
         """End the processes; what is in the pipes can still be read."""

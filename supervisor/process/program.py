@@ -6,12 +6,13 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from supervisor.model.adapter import FoundFile
 from supervisor.model.errors import as_error, failure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from supervisor.model.adapter import Adapter
+    from supervisor.model.adapter import Adapter, Wanted
 
 
 def find_program(
@@ -42,16 +43,44 @@ def find_program(
 
 _DEPTH = 5
 """How many levels of folders are searched: a user's folder may hold a link to its own parent."""
+_READ = 1 << 20
 
 
-def find_files(wanted: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """The paths of files by folder and name, each with the target of its links. Blocks."""
-    found: dict[str, None] = {}
-    for folder, name in wanted:
-        for path, folders, files in os.walk(folder, followlinks=True):
-            if path.count(os.sep) - folder.count(os.sep) >= _DEPTH:
-                folders.clear()
-            if name in files:
-                whole = os.path.join(path, name)
-                found.update({whole: None, os.path.realpath(whole): None})
-    return tuple(found)
+def find_files(wanted: Sequence[Wanted]) -> tuple[FoundFile, ...]:
+    """What an adapter looks for, each file with the target of its links. Blocks."""
+    found: dict[str, FoundFile] = {}
+    for each in wanted:
+        for path in _paths(each):
+            for name in (path, os.path.realpath(path)):
+                found[name] = FoundFile(path=name, content=_content(name) if each.read else None)
+    return tuple(found.values())
+
+
+def _paths(wanted: Wanted) -> Iterator[str]:
+    for path, folders, files in os.walk(wanted.folder, followlinks=True):
+        depth = path.count(os.sep) - wanted.folder.count(os.sep)
+        if depth >= _DEPTH or not wanted.deep:
+            folders.clear()
+        if wanted.name in files:
+            yield os.path.join(path, wanted.name)
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read(_READ)
+    except OSError:
+        return None
+
+
+def stamp_of(paths: Sequence[str]) -> tuple[tuple[int, int] | None, ...]:
+    """What tells whether files have changed: the time and size of each, None for one not there."""
+
+    def stamp(path: str) -> tuple[int, int] | None:
+        try:
+            state = os.stat(path)
+        except OSError:
+            return None
+        return state.st_mtime_ns, state.st_size
+
+    return tuple(stamp(path) for path in paths)

@@ -40,17 +40,17 @@ def read_now(child: Child | GuardedChild) -> bytes | None:
 
 
 class Tail:
-    """Reads standard error to its end, all the time, and keeps the last `limit` bytes."""
+    """Reads a pipe to its end, all the time, and keeps the last `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._kept = bytearray()
         self.finished = trio.Event()
 
-    async def read(self, child: Child | GuardedChild) -> None:
+    async def read(self, stream: trio.lowlevel.FdStream) -> None:
         """Serve the pipe until it ends or is closed."""
         try:
-            while data := await child.stderr.receive_some(_CHUNK):
+            while data := await stream.receive_some(_CHUNK):
                 self._kept += data
                 if len(self._kept) > 2 * self._limit:  # trimmed now and then: linear in all
                     del self._kept[: -self._limit]

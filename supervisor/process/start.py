@@ -51,10 +51,19 @@ async def start(
     work: str,
     run_id: str,
     has_stdin: bool,
+    terminal: bool,
 ) -> Child | GuardedChild:
     """Start a CLI. See `start_child` and `start_guarded` for what it raises."""
     if found.mode == "group":
-        return await start_child(argv, environ, work=work, run_id=run_id, has_stdin=has_stdin)
+        return await start_child(
+            argv, environ, work=work, run_id=run_id, has_stdin=has_stdin, terminal=terminal
+        )
     return await start_guarded(
-        argv, environ, work=work, run_id=run_id, has_stdin=has_stdin, mode=found.mode
+        argv,
+        environ,
+        work=work,
+        run_id=run_id,
+        has_stdin=has_stdin,
+        terminal=terminal,
+        mode=found.mode,
     )

@@ -21,10 +21,11 @@ from supervisor.model.events import (
     TurnEnded,
     UsageReported,
 )
-from supervisor.protocol.answer import read_answer
+from supervisor.protocol.answer import read_outcome
 
 if TYPE_CHECKING:
     from supervisor.model.completion import Cost, Exit, Usage
+    from supervisor.model.conversation import Decision
     from supervisor.model.errors import Code
     from supervisor.model.events import Progress, Record
     from supervisor.model.request import Request
@@ -55,13 +56,19 @@ class Verdict:
     text: str
     data: Any
     warnings: tuple[Failure, ...]
+    decision: Decision | None = None
 
 
 class Accumulator:
     """Keeps what a run has told so far, and judges it at the end."""
 
-    def __init__(self, request: Request[Any], *, optional_as_null: bool) -> None:
+    def __init__(
+        self, request: Request[Any], own: Request[Any] | None = None, *, optional_as_null: bool
+    ) -> None:
+        """For a request as `asked` makes it, and the caller's `own` where that is another."""
         self._request = request
+        self._own = request if own is None else own
+        self._may_use_tools = request.access != "none" or request.mcp_config is not None
         self._optional_as_null = optional_as_null
         self._text = ""
         self._deltas: list[str] = []
@@ -99,7 +106,8 @@ class Accumulator:
             self.usage = record.usage
         elif isinstance(record, ToolStarted):
             self._reported = None
-            self.violation = self.violation or failure("policy.tool_used")
+            if not self._may_use_tools:
+                self.violation = self.violation or failure("policy.tool_used")
         elif isinstance(record, Reasoning):
             self._reported = None  # the repeated request has got through
         elif isinstance(record, (Text, TextDelta)) and record.parent is None:
@@ -176,14 +184,21 @@ class Accumulator:
             # The last message may be the line that was lost; what came before it is no answer.
             return self._failed(failure(self._lost), *warnings)
         if self._request.schema is not None and (turn.has_data or text.strip()):
-            data, misfit = read_answer(
+            answer, misfit = read_outcome(
+                self._own,
                 self._request,
                 text,
                 turn.data,
                 has_data=turn.has_data,
                 optional_as_null=self._optional_as_null,
             )
-            return Verdict(failure=misfit, text=text, data=data, warnings=warnings)
+            return Verdict(
+                failure=misfit,
+                text=text if answer.text is None else answer.text,
+                data=answer.data,
+                decision=answer.decision,
+                warnings=warnings,
+            )
         if not text.strip():
             return self._failed(failure("protocol.empty"), *warnings)
         return Verdict(failure=None, text=text, data=None, warnings=warnings)

@@ -3,32 +3,83 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from supervisor.model.conversation import ToolCall
 from supervisor.model.errors import Failure, failure
 from supervisor.model.request import model_class
+from supervisor.protocol.decision import read_decision
 from supervisor.protocol.schema import json_schema, names_in
 from supervisor.protocol.strict_schema import without_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from supervisor.model.conversation import Decision
     from supervisor.model.request import Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a structured answer gives.
+
+    Attributes:
+        data: as the request's schema wants it; None for a call.
+        decision: where tools are offered.
+        text: the final answer's own text, where the CLI's text is the decision around it.
+    """
+
+    data: Any = None
+    decision: Decision | None = None
+    text: str | None = None
+
+
+def read_outcome(
+    own: Request[Any],
+    request: Request[Any],
+    text: str,
+    data: Any,
+    *,
+    has_data: bool,
+    optional_as_null: bool,
+) -> tuple[Answer, Failure | None]:
+    """The answer as the caller's request wants it, or why it cannot be had.
+
+    Args:
+        own: the caller's request.
+        request: the same as `asked` makes it, with the schema that was sent.
+        text: the answer's text, read as JSON when the CLI gave no structured answer.
+        data: the structured answer; `has_data` tells a null from none.
+        optional_as_null: see `Launch`.
+    """
+    if not own.tools:
+        value, misfit = read_answer(
+            own, text, data, has_data=has_data, optional_as_null=optional_as_null
+        )
+        return Answer(data=value), misfit
+    step, misfit = read_answer(
+        request, text, data, has_data=has_data, optional_as_null=optional_as_null
+    )
+    if misfit is not None:
+        return Answer(), misfit
+    decision, content = read_decision(step)
+    if isinstance(decision, ToolCall):
+        return Answer(decision=decision, text=""), None
+    if own.schema is None:
+        return Answer(decision=decision, text=content), None
+    value, misfit = read_answer(own, "", content, has_data=True, optional_as_null=False)
+    final = json.dumps(content, ensure_ascii=False)
+    return Answer(data=value, decision=decision, text=final), misfit
 
 
 def read_answer(
     request: Request[Any], text: str, data: Any, *, has_data: bool, optional_as_null: bool
 ) -> tuple[Any, Failure | None]:
-    """The answer as the request's schema wants it, or why it cannot be had.
-
-    Args:
-        request: with a schema.
-        text: the answer's text, read as JSON when the CLI gave no structured answer.
-        data: the structured answer; `has_data` tells a null from none.
-        optional_as_null: see `Launch`.
+    """The answer to a request's own schema, or why it cannot be had.
 
     Returns:
         The model's instance (or the plain value for a dict schema) and None, or None and the

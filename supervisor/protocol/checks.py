@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from supervisor.model.conversation import AssistantTurn, ToolTurn, UserTurn
 from supervisor.model.errors import as_error, failure
@@ -126,7 +126,7 @@ def _check_messages(messages: Sequence[Message]) -> None:
 
 
 def _check_turns(request: Request[Any]) -> None:
-    turns: object = request.max_turns
+    turns = cast("object", request.max_turns)
     if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int) or turns < 1):
         raise _invalid(f"max_turns is {turns!r}.", "Give a whole number of at least 1.")
     if (request.access == "none") != (request.workspace is None):

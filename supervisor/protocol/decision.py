@@ -48,9 +48,9 @@ def decision_prompt(request: Request[Any]) -> str:
     """What a prompt says of the tools, behind the caller's own text."""
     offered = "\n".join(f"- {json.dumps(tool.name)}: {tool.description}" for tool in request.tools)
     return (
-        "Decide on the one next step. Either one of these tools is to be called, with arguments that fit"
-        " its parameters, or you give the final answer. Do not call anything yourself: answer with the"
-        f" decision alone. The tools:\n{offered}"
+        "Decide on the one next step. Either one of these tools is to be called, with arguments that"
+        " fit its parameters, or you give the final answer. Do not call anything yourself: answer with"
+        f" the decision alone. The tools:\n{offered}"
     )
 
 
@@ -76,7 +76,7 @@ def _closed(properties: JsonObject, description: str) -> JsonObject:
 
 
 def _moved(schema: Mapping[str, Any], name: str, definitions: JsonObject) -> JsonObject:
-    """Put a whole schema, and what it defines, among the definitions of another; gives its reference."""
+    """Put a schema and what it defines among another's definitions; gives its reference."""
     inner: JsonObject = {}
     outer = dict(schema)
     for key in _DEFINITIONS:
