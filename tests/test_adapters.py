@@ -42,6 +42,7 @@ PLACES = Places(
     temporary="/p/tmp",
 )
 OURS = ("claude", "codex")
+AT = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 NOT_COMPARED = ("version", "exit_code", "signal", "schema", "tool_used")
 CASES = sorted(
     str(path.parent.relative_to(RECORDINGS)) for path in RECORDINGS.glob("*/*/expect.json")
@@ -302,7 +303,7 @@ def read(provider: str, stdout: bytes, **given: Any) -> Reading:
             if isinstance(value, Unrecognized):
                 reading.records.append(value)
             else:
-                reading.records += decoder.record(value, len(line), datetime.now(UTC))
+                reading.records += decoder.record(value, len(line), AT)
     for record in reading.records:
         reading.accumulator.take(record)
     return reading

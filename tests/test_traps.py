@@ -313,7 +313,7 @@ async def test_what_the_host_ignores_or_blocks_reaches_nobody(
 
 def spawn(mode: str, argv: list[str]) -> guarded._Started:
     program = pack_program(argv, {})
-    return guarded._spawn(mode, program, ("0", "r"), "/", False)  # type: ignore[arg-type]
+    return guarded._spawn(mode, program, ("0", "r"), "/", False, False)  # type: ignore[arg-type]
 
 
 def spawn_and_keep(

@@ -40,6 +40,7 @@ from supervisor.protocol.decode import (
     string,
     strings,
 )
+from supervisor.protocol.limit_text import read_limit, read_reset
 from supervisor.protocol.schema import draft_07_schema, json_schema
 
 if TYPE_CHECKING:
@@ -62,9 +63,6 @@ _PAYERS: Mapping[str, Payer] = {
 }
 _STDIN_LIMIT = 10_000_000  # "piped stdin input exceeds 10MB", exit 1
 _ARGUMENT_LIMIT = 131_071  # Linux refuses a longer single argument with E2BIG
-
-_USED_UP = re.compile(r"hit your .*limit|(usage|5-hour|session|weekly) limit reached", re.I)
-"""How the versions say that a usage window is used up; in text of the CLI, never of the model."""
 
 _ENVIRONMENT = {
     # Without these three, one more model request a run is made, for a title of the session.
@@ -235,7 +233,7 @@ class ClaudeDecoder:
     def record(self, value: JsonObject, size: int, at: datetime) -> Sequence[Record]:
         match string(value, "type"):
             case "system":
-                return self._system(value, size)
+                return self._system(value, size, at)
             case "assistant":
                 return self._assistant(value)
             case "user":
@@ -246,7 +244,7 @@ class ClaudeDecoder:
                 self._window = _rate_limit(obj(value, "rate_limit_info"))
                 return [self._window]
             case "result":
-                return self._result(value)
+                return self._result(value, at)
             case name:
                 return [Unrecognized(type=name, size=size)]
 
@@ -263,12 +261,12 @@ class ClaudeDecoder:
             return Billing(payer="unknown", evidence=f"{said}, with ANTHROPIC_AUTH_TOKEN set")
         return Billing(payer="subscription", evidence=said)
 
-    def _system(self, value: JsonObject, size: int) -> list[Record]:
+    def _system(self, value: JsonObject, size: int, at: datetime) -> list[Record]:
         match string(value, "subtype"):
             case "init":
                 return [self._init(value)]
             case "api_retry":
-                return self._retry(value)
+                return self._retry(value, at)
             case "thinking_tokens":  # the model thinks and its text is withheld
                 return [Reasoning(text="")]
             case "model_fallback":
@@ -296,7 +294,7 @@ class ClaudeDecoder:
             loaded=_loaded(value),
         )
 
-    def _retry(self, value: JsonObject) -> list[Record]:
+    def _retry(self, value: JsonObject, at: datetime) -> list[Record]:
         status, error = count(value, "error_status"), string(value, "error") or ""
         notice = Notice(
             code="retry",
@@ -308,7 +306,7 @@ class ClaudeDecoder:
         if status is None and error in ("unknown", "server_error"):
             fact = failure("network")  # no answer came at all: refused, reset, timed out
         else:
-            fact = _api_failure(error, status, "", self._window)
+            fact = _api_failure(error, status, "", self._window, at)
         return [notice, ErrorReported(failure=fact)]
 
     def _assistant(self, value: JsonObject) -> list[Record]:
@@ -362,10 +360,10 @@ class ClaudeDecoder:
             case _:
                 return []
 
-    def _result(self, value: JsonObject) -> list[Record]:
+    def _result(self, value: JsonObject, at: datetime) -> list[Record]:
         usage = _usage(value)
         good = flag(value, "is_error") is False and string(value, "subtype") == "success"
-        fact = _stop_failure(value) if good else self._result_failure(value)
+        fact = _stop_failure(value) if good else self._result_failure(value, at)
         cost = number(value, "total_cost_usd")
         ended = TurnEnded(
             failure=fact,
@@ -378,7 +376,7 @@ class ClaudeDecoder:
         )
         return [ended] if usage is None else [UsageReported(usage=usage), ended]
 
-    def _result_failure(self, value: JsonObject) -> Failure:
+    def _result_failure(self, value: JsonObject, at: datetime) -> Failure:
         match string(value, "subtype"):
             case "error_max_turns":
                 return failure("answer.max_turns")
@@ -400,7 +398,7 @@ class ClaudeDecoder:
             return failure("model.context", status=count(value, "api_error_status"))
         kind = string(value, "api_error") or self._error or ""
         text = string(value, "result") or ""
-        return _api_failure(kind, count(value, "api_error_status"), text, self._window)
+        return _api_failure(kind, count(value, "api_error_status"), text, self._window, at)
 
 
 def _loaded(init: JsonObject) -> tuple[str, ...]:
@@ -526,7 +524,9 @@ def _stop_failure(result: JsonObject) -> Failure | None:
             return failure("protocol.truncated")
 
 
-def _api_failure(kind: str, status: int | None, text: str, window: RateLimit | None) -> Failure:
+def _api_failure(
+    kind: str, status: int | None, text: str, window: RateLimit | None, at: datetime
+) -> Failure:
     """The class of an API error.
 
     Args:
@@ -534,12 +534,13 @@ def _api_failure(kind: str, status: int | None, text: str, window: RateLimit | N
         status: HTTP status, which both versions leave out for some.
         text: the CLI's sentence; never the model's.
         window: the usage window that was reported last.
+        at: when it came, for texts that tell a time.
     """
     if window is not None and window.status == "rejected" and status == 429:
         return failure("limit.usage", status=status, resets_at=window.resets_at)
     match kind, status:
         case "usage_limit_reached", _:
-            return failure("limit.usage", status=status)
+            return failure("limit.usage", status=status, resets_at=read_reset(text, at))
         case "authentication_failed" | "oauth_org_not_allowed", None:
             return failure("auth.required")
         case "authentication_failed" | "oauth_org_not_allowed", _:
@@ -557,10 +558,10 @@ def _api_failure(kind: str, status: int | None, text: str, window: RateLimit | N
         case "overloaded" | "overloaded_error", _:
             return failure("provider.overloaded", status=status)
         case _:
-            return _by_status(status, text) or _by_text(kind, text)
+            return _by_status(status, text, at) or _by_text(kind, text, at)
 
 
-def _by_status(status: int | None, text: str) -> Failure | None:
+def _by_status(status: int | None, text: str, at: datetime) -> Failure | None:
     match status:
         case None:
             return None
@@ -571,8 +572,7 @@ def _by_status(status: int | None, text: str) -> Failure | None:
         case 413:
             return failure("request.too_large", status=status)
         case 429:
-            limited = _USED_UP.search(text)
-            return failure("limit.usage" if limited else "limit.rate", status=status)
+            return _limited(text, at, status) or failure("limit.rate", status=status)
         case 529:
             return failure("provider.overloaded", status=status)
         case _ if status >= 500:
@@ -582,16 +582,28 @@ def _by_status(status: int | None, text: str) -> Failure | None:
             return failure("limit.credits" if credit else "model.error", status=status)
 
 
-def _by_text(kind: str, text: str) -> Failure:
+def _limited(text: str, at: datetime, status: int | None) -> Failure | None:
+    """A limit by the CLI's sentence, whose words change with the releases."""
+    found = read_limit(text, at)
+    if found is None:
+        return None
+    return failure(
+        found.code, status=status, resets_at=found.resets_at, retry_after=found.retry_after
+    )
+
+
+def _by_text(kind: str, text: str, at: datetime) -> Failure:
     """The sentences that come without a status, as the captures have them."""
     phrases: tuple[tuple[str, Code], ...] = (
         (r"^Not logged in|Could not load .*credentials", "auth.required"),
         (r"output token maximum", "answer.max_tokens"),
         (r"Repeated 529|Overloaded", "provider.overloaded"),
-        (_USED_UP.pattern, "limit.usage"),
         (r"Unable to connect|Can't reach|Connection|timed out|Stream ended", "network"),
         (r"empty or malformed response|Failed to parse JSON", "network"),
     )
+    limited = _limited(text, at, None)
+    if limited is not None:
+        return limited
     for pattern, code in phrases:
         if re.search(pattern, text):
             return failure(code)

@@ -29,6 +29,7 @@ from supervisor.model.events import (
 )
 from supervisor.model.launch import Launch, LinkedLogin, PrivateFile
 from supervisor.protocol.decode import count, obj, objects, string
+from supervisor.protocol.limit_text import read_limit, read_reset, read_retry_after
 from supervisor.protocol.schema import json_schema
 from supervisor.protocol.strict_schema import strict_schema
 
@@ -99,8 +100,8 @@ class Codex(Adapter):
         return tuple(f"{place}/{inside}" for place in (root, inner))
 
     def looks_for(self, request: Request[Any], environ: Mapping[str, str]) -> tuple[Wanted, ...]:
-        """The user's skills, since `$name` in a prompt attaches the whole file of a skill of that name;
-        the memory file that no flag keeps out; and the configuration, for the model that the user chose.
+        """The user's skills, since `$name` in a prompt attaches a skill's whole file; the memory file
+        that no flag keeps out; the configuration, for the model that the user chose; and the login.
         """
         home, state = environ.get("HOME", ""), _state(environ)
         skills = (f"{home}/.agents/skills", *(() if _private(request) else (f"{state}/skills",)))
@@ -244,14 +245,14 @@ class CodexDecoder:
             case "item.started" | "item.updated" | "item.completed" as event:
                 return _item(obj(value, "item"), event.removeprefix("item."), size)
             case "error":
-                return _error(string(value, "message") or "")
+                return _error(string(value, "message") or "", at)
             case "turn.completed":
                 usage = _usage(obj(value, "usage"), cumulative=self._resumed)
                 reported = [] if usage is None else [UsageReported(usage=usage)]
                 return [*reported, TurnEnded(failure=None, usage=usage)]
             case "turn.failed":
                 message = string(obj(value, "error"), "message") or ""
-                return [TurnEnded(failure=_failure(message))]
+                return [TurnEnded(failure=_failure(message, at))]
             case name:
                 return [Unrecognized(type=name, size=size)]
 
@@ -422,15 +423,15 @@ def _warning(message: str) -> str:
     return "The CLI warns about its configuration or its model."
 
 
-def _error(message: str) -> list[Record]:
+def _error(message: str, at: datetime) -> list[Record]:
     """A top-level error: most are repeats of a request, and the turn's own word comes after them."""
     again = re.match(
         r"Reconnecting\.\.\. (?:(\d+)/(\d+)|waiting for network)\s*\((.*)\)\s*$", message
     )
     if again is None:
-        return [ErrorReported(failure=_failure(message))]
+        return [ErrorReported(failure=_failure(message, at))]
     attempt, attempts, reason = again.groups()
-    fact = _failure(reason)
+    fact = _failure(reason, at)
     notice = Notice(
         code="retry",
         message="The CLI repeats a request that failed.",
@@ -484,15 +485,22 @@ _PHRASES: tuple[tuple[str, Code], ...] = (
 )
 
 
-def _failure(message: str) -> Failure:
+def _failure(message: str, at: datetime) -> Failure:
     status = re.match(r"(?:stream disconnected[^:]*: )?unexpected status (\d{3})", message)
     if status is not None:
         return _by_status(int(status[1]))
+    limit = read_limit(message, at)
     for pattern, code in _PHRASES:
         if re.search(pattern, message):
             if code == "request.unsupported":
                 return failure(code, "The server refuses the schema.", status=400)
+            if code.startswith("limit."):
+                wait = read_retry_after(message) if code == "limit.rate" else None
+                resets = read_reset(message, at) if wait is None else None
+                return failure(code, resets_at=resets, retry_after=wait)
             return failure(code)
+    if limit is not None:
+        return failure(limit.code, resets_at=limit.resets_at, retry_after=limit.retry_after)
     return failure("model.error")
 
 

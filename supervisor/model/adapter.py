@@ -124,7 +124,8 @@ class Adapter(ABC):
         state_variable: the one of them that moves the state folder, and the login with it; None if none
             does.
         needs_version: whether the plan depends on the CLI's version, which is then asked for first.
-        sign_in_arguments: how the CLI is asked who is signed in, without a network; None if it cannot be.
+        sign_in_arguments: how the CLI is asked who is signed in, without a network; None if it
+            cannot be.
     """
 
     kind: ClassVar[str]
@@ -141,8 +142,8 @@ class Adapter(ABC):
         """How to start the CLI for a request.
 
         Args:
-            request: one that passed `protocol.checks` and went through `protocol.asked`: it has a prompt
-                and no messages, a schema and no tools, and its billing policy is decided.
+            request: one that passed `protocol.checks` and went through `protocol.asked`: it has a
+                prompt and no messages, a schema and no tools, and its billing policy is decided.
             surroundings: what else is known.
 
         Raises:

@@ -204,8 +204,8 @@ class Completion(Generic[Data]):
         login: the name of the login that was used, None for the CLI's own.
         loaded: what the CLI says that it loaded beside the request (servers, plugins, memory files), and
             what is known to be loaded whatever it is told; None where nothing tells.
-        attempts: how many runs of the CLI it took; 2 after a repair. `usage`, `cost` and `latency` are
-            of all of them together.
+        attempts: how many starts of the CLI it took; 2 after a repair. `usage`, `cost` and the total
+            latency are of both together.
         exit: how the CLI's process ended; its code may be other than 0 after a good end.
         warnings: what was noticed and did not spoil the answer.
         provider, cli_version: who ran it; the version where the CLI's events name it.
