@@ -100,7 +100,12 @@ class Workbench:
 
     def over(self, program: tuple[str, ...], **given: Any) -> Supervisor:
         """A supervisor over any program."""
-        options: dict[str, Any] = {"state_dir": self.folder / "state", **self.options, **given}
+        options: dict[str, Any] = {
+            "state_dir": self.folder / "state",
+            "variables": {self.stream.provider: self.stream.variables},
+            **self.options,
+            **given,
+        }
         return Supervisor(programs={self.stream.provider: program}, **options)
 
     def ask(self, prompt: str = "What is it?", **given: Any) -> Request[Any]:

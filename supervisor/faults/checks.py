@@ -34,11 +34,13 @@ class Check:
         name: short, in the words of the trouble.
         work: does it; raises CheckError.
         proven_only: it holds only where the kernel confirms that nothing is left.
+        other_program: it starts a supervisor of its own, which knows this package's adapters only.
     """
 
     name: str
     work: Work
     proven_only: bool = False
+    other_program: bool = False
 
 
 CHECKS: list[Check] = []
@@ -48,11 +50,13 @@ HANG: Step = ["hang"]
 READ: Step = ["read"]
 
 
-def check(name: str, *, proven_only: bool = False) -> Callable[[Work], Work]:
+def check(
+    name: str, *, proven_only: bool = False, other_program: bool = False
+) -> Callable[[Work], Work]:
     """Enter a function into the list."""
 
     def enter(work: Work) -> Work:
-        CHECKS.append(Check(name, work, proven_only))
+        CHECKS.append(Check(name, work, proven_only, other_program))
         return work
 
     return enter
@@ -362,7 +366,7 @@ async def orphan(bench: Workbench) -> None:
     (await bench.run(["orphan"], *bench.stream.whole())).good()
 
 
-@check("nothing lives on when the supervisor is killed", proven_only=True)
+@check("nothing lives on when the supervisor is killed", proven_only=True, other_program=True)
 async def killed_supervisor(bench: Workbench) -> None:
     ready = bench.path("ready")
     children: list[Step] = [["child", "session", "hold"], ["child", "naked", "closed"]]

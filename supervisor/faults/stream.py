@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _HERE = Path(__file__).parent
 _STREAMS = _HERE / "streams"
@@ -30,6 +33,7 @@ class Stream:
         status: a line that shows no progress.
         text: the lines of one message, with `@TEXT@` where the text stands.
         end: the line of a good end, with `@TEXT@` where the answer stands, if it stands there.
+        variables: what the CLI must find set to start at all.
     """
 
     provider: str
@@ -37,6 +41,7 @@ class Stream:
     status: str
     text: tuple[str, ...]
     end: str
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def opening(self) -> list[Step]:
         """The steps that begin a run."""
@@ -60,15 +65,16 @@ def stream_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _STREAMS.glob("*.json")))
 
 
-def read_stream(provider: str) -> Stream:
-    """The stream of a provider of this package.
+def read_stream(provider: str, path: Path | None = None) -> Stream:
+    """The stream of a provider of this package, or the one in a file for another's.
 
     Raises:
         KeyError: there is none.
     """
-    path = _STREAMS / f"{provider}.json"
-    if provider not in stream_names():
-        raise KeyError(provider)
+    if path is None:
+        path = _STREAMS / f"{provider}.json"
+        if provider not in stream_names():
+            raise KeyError(provider)
     found = json.loads(path.read_text())
     return Stream(
         provider=provider,
@@ -76,6 +82,7 @@ def read_stream(provider: str) -> Stream:
         status=found["status"],
         text=tuple(found["text"]),
         end=found["end"],
+        variables=found.get("variables", {}),
     )
 
 

@@ -202,10 +202,10 @@ class Completion(Generic[Data]):
         effort: the level that was sent, or None if the CLI's default was left in force.
         effort_source: where that level is from.
         login: the name of the login that was used, None for the CLI's own.
-        loaded: what the CLI says that it loaded beside the request (servers, plugins, memory files), and
-            what is known to be loaded whatever it is told; None where nothing tells.
-        attempts: how many starts of the CLI it took; 2 after a repair. `usage`, `cost` and the total
-            latency are of both together.
+        loaded: what the CLI says that it loaded beside the request (servers, plugins, memory files),
+            and what is known to be loaded whatever it is told; None where nothing tells.
+        attempts: how many starts of the CLI it took; 2 after a repair. `usage`, `cost` and the
+            total latency are of both together.
         exit: how the CLI's process ended; its code may be other than 0 after a good end.
         warnings: what was noticed and did not spoil the answer.
         provider, cli_version: who ran it; the version where the CLI's events name it.

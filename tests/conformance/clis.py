@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from supervisor import Supervisor
+from supervisor.adapters import find_adapter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from supervisor.model.adapter import Capabilities
     from supervisor.model_server import ModelServer
 
 MADE_UP = "sk-made-up-000000"
@@ -30,6 +32,11 @@ class RealCli:
     @property
     def name(self) -> str:
         return f"{self.provider} {self.version}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its adapter says that it can honour."""
+        return find_adapter(self.provider).capabilities
 
     def supervisor(self, server: ModelServer | str, **given: Any) -> Supervisor:
         """A supervisor whose CLI asks `server` with a made-up key that is named, as a user must."""
