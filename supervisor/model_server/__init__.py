@@ -1,7 +1,8 @@
 """A scripted model endpoint on loopback: the vendor's side of a coding-agent CLI, without a vendor.
 
-It speaks the Anthropic Messages API and the OpenAI Responses API, streamed and not, as far as
-``claude`` and ``codex`` need them to finish a turn. What it answers is a script of steps::
+It speaks the Anthropic Messages API, the OpenAI Responses API and the Gemini API, streamed and
+not, as far as ``claude``, ``codex``, ``grok`` and ``gemini`` need them to finish a turn. What it
+answers is a script of steps::
 
     async with serve_model([Say(text="hello")]) as server:
         environment["ANTHROPIC_BASE_URL"] = server.url
@@ -24,6 +25,7 @@ from supervisor.model_server.script import (
     Usage,
 )
 from supervisor.model_server.server import ModelServer, serve_model
+from supervisor.model_server.side_calls import Purpose
 
 __all__ = [
     "CallTool",
@@ -33,6 +35,7 @@ __all__ = [
     "ModelRequest",
     "ModelServer",
     "Protocol",
+    "Purpose",
     "Say",
     "Script",
     "Silence",

@@ -40,7 +40,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """The content of a good answer, without the form of either API."""
+    """The content of a good answer, without the form of any API."""
 
     text: str | None = None
     thinking: str | None = None
@@ -51,21 +51,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One model call: its JSON body and its number, which makes the ids of the answer unique."""
+    """One model call: what it asks, and its number, which makes the ids of the answer unique.
+
+    ``model`` is the model asked for, ``streamed`` whether the client wants server-sent events.
+    """
 
     body: JsonObject
+    model: str
+    streamed: bool
     serial: int
-
-    @property
-    def model(self) -> str:
-        """The model asked for; a made-up name when the request has none."""
-        model = self.body.get("model")
-        return model if isinstance(model, str) else "loopback-model"
-
-    @property
-    def streamed(self) -> bool:
-        """Whether the client asked for server-sent events."""
-        return self.body.get("stream") is True
 
     def id(self, prefix: str) -> str:
         """Make an id of this call, such as ``msg_loopback_000001``."""
@@ -74,16 +68,23 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What one API supplies. The three last fields name the events a stream can be cut behind."""
+    """What one API supplies.
 
-    request_id_header: str
-    error: Callable[[str, str, Mapping[str, object]], JsonObject]
+    ``kind`` names an event of a stream and ``frame`` puts it into bytes. The three last fields
+    name the events a stream can be cut behind; an API without an event that opens the stream has
+    no ``opening``. ``request_id_header`` is ``None`` where the vendor sends none.
+    """
+
+    request_id_header: str | None
+    error: Callable[[int, str, str, Mapping[str, object]], JsonObject]
     structured: Callable[[StructuredAnswer, Call], Turn]
     whole: Callable[[Turn, Call], JsonObject]
     events: Callable[[Turn, Call], list[JsonObject]]
     failed_event: Callable[[FailStream, Call, int], JsonObject]
     failed_whole: Callable[[FailStream, Call], tuple[int, JsonObject]]
-    opening: str
+    kind: Callable[[JsonObject], str]
+    frame: Callable[[JsonObject], bytes]
+    opening: str | None
     text_delta: str
     block_end: str
 
@@ -100,7 +101,12 @@ def encode(body: JsonObject) -> bytes:
     return json.dumps(body).encode("ascii")
 
 
-def server_sent_event(event: JsonObject) -> bytes:
+def event_type(event: JsonObject) -> str:
+    """Name an event by its own ``type``."""
+    return event["type"]
+
+
+def typed_event(event: JsonObject) -> bytes:
     """Encode one server-sent event, named after its ``type``."""
     return f"event: {event['type']}\n".encode() + b"data: " + encode(event) + b"\n\n"
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from supervisor.model_server.answer import Call, Dialect, JsonObject, Turn, objects, pieces
+from supervisor.model_server.answer import (
+    Call,
+    Dialect,
+    JsonObject,
+    Turn,
+    event_type,
+    objects,
+    pieces,
+    typed_event,
+)
 from supervisor.model_server.script import CallTool
 
 if TYPE_CHECKING:
@@ -33,7 +42,7 @@ def _texts(content: Any) -> Iterator[str]:
             yield text
 
 
-def _error(error_type: str, message: str, details: Mapping[str, object]) -> JsonObject:
+def _error(status: int, error_type: str, message: str, details: Mapping[str, object]) -> JsonObject:
     error = {"type": error_type, "message": message, **details}
     return {"type": "error", "error": error}
 
@@ -135,11 +144,11 @@ def _in_deltas(block: JsonObject) -> tuple[JsonObject, list[JsonObject]]:
 
 
 def _failed_event(step: FailStream, call: Call, position: int) -> JsonObject:
-    return _error(step.code, step.message, {})
+    return _failed_whole(step, call)[1]
 
 
 def _failed_whole(step: FailStream, call: Call) -> tuple[int, JsonObject]:
-    return 500, _error(step.code, step.message, {})
+    return 500, _error(500, step.code, step.message, {})
 
 
 DIALECT = Dialect(
@@ -150,6 +159,8 @@ DIALECT = Dialect(
     events=_events,
     failed_event=_failed_event,
     failed_whole=_failed_whole,
+    kind=event_type,
+    frame=typed_event,
     opening="message_start",
     text_delta="content_block_delta",
     block_end="content_block_stop",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from supervisor.model_server import anthropic, responses
+from supervisor.model_server import anthropic, gemini, responses
 from supervisor.model_server.answer import (
     Answer,
     Call,
@@ -14,7 +14,6 @@ from supervisor.model_server.answer import (
     Turn,
     encode,
     json_answer,
-    server_sent_event,
 )
 from supervisor.model_server.script import (
     CallTool,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
 _DIALECTS: dict[Protocol, Dialect] = {
     "anthropic": anthropic.DIALECT,
+    "gemini": gemini.DIALECT,
     "responses": responses.DIALECT,
 }
 _JSON = (("content-type", "application/json"),)
@@ -48,7 +48,8 @@ def plan(step: Step, protocol: Protocol, call: Call) -> Answer:
     """Plan the answer of ``step`` to one model call, with the vendor's request id as a header."""
     dialect = _DIALECTS[protocol]
     answer = _plan(step, call, dialect)
-    if any(name.lower() == dialect.request_id_header for name, _ in answer.headers):
+    given = {name.lower() for name, _ in answer.headers}
+    if dialect.request_id_header is None or dialect.request_id_header in given:
         return answer
     request_id = (dialect.request_id_header, call.id("req"))
     return replace(answer, headers=(*answer.headers, request_id))
@@ -57,7 +58,7 @@ def plan(step: Step, protocol: Protocol, call: Call) -> Answer:
 def error_answer(protocol: Protocol | None, status: int, error_type: str, message: str) -> Answer:
     """Plan an error answer in the form of an API; without one, in Anthropic's."""
     dialect = _DIALECTS[protocol or "anthropic"]
-    return json_answer(status, dialect.error(error_type, message, {}))
+    return json_answer(status, dialect.error(status, error_type, message, {}))
 
 
 def _plan(step: Step, call: Call, dialect: Dialect) -> Answer:
@@ -66,7 +67,7 @@ def _plan(step: Step, call: Call, dialect: Dialect) -> Answer:
             delay = step.chunk_delay if isinstance(step, Say) else 0.0
             return _good(_turn(step, call, dialect), call, dialect, delay)
         case Http():
-            body = dialect.error(step.error_type, step.message, step.details)
+            body = dialect.error(step.status, step.error_type, step.message, step.details)
             return json_answer(step.status, body, tuple(step.headers.items()))
         case FailStream():
             return _failed(step, call, dialect)
@@ -95,7 +96,7 @@ def _turn(step: Say | StructuredAnswer | CallTool, call: Call, dialect: Dialect)
 def _good(turn: Turn, call: Call, dialect: Dialect, delay: float) -> Answer:
     if not call.streamed:
         return json_answer(200, dialect.whole(turn, call))
-    return replace(_stream(dialect.events(turn, call)), chunk_delay=delay)
+    return replace(_stream(dialect.events(turn, call), dialect), chunk_delay=delay)
 
 
 def _failed(step: FailStream, call: Call, dialect: Dialect) -> Answer:
@@ -103,7 +104,7 @@ def _failed(step: FailStream, call: Call, dialect: Dialect) -> Answer:
         status, body = dialect.failed_whole(step, call)
         return json_answer(status, body)
     events = _text_events(step.after_text, call, dialect, dialect.text_delta)
-    return _stream([*events, dialect.failed_event(step, call, len(events))])
+    return _stream([*events, dialect.failed_event(step, call, len(events))], dialect)
 
 
 def _broken(
@@ -119,17 +120,17 @@ def _broken(
         # Chunked, because a length announced and not kept would turn the clean end into a cut.
         return Answer(headers=_JSON, chunks=half, chunked=True, ending=ending)
     last = dialect.block_end if block_done else dialect.text_delta
-    return replace(_stream(_text_events(text, call, dialect, last)), ending=ending)
+    return replace(_stream(_text_events(text, call, dialect, last), dialect), ending=ending)
 
 
 def _text_events(text: str | None, call: Call, dialect: Dialect, last: str) -> list[JsonObject]:
     """Take the events of a text answer up to the last one called ``last``, or the opening."""
     events = dialect.events(Turn(text=text), call)
-    types = [event["type"] for event in events]
-    final = last if last in types else dialect.opening
-    return events[: len(types) - types[::-1].index(final)]
+    kinds = [dialect.kind(event) for event in events]
+    final = last if last in kinds else dialect.opening
+    return events[: len(kinds) - kinds[::-1].index(final)] if final else []
 
 
-def _stream(events: Sequence[JsonObject]) -> Answer:
-    chunks = [server_sent_event(event) for event in events]
+def _stream(events: Sequence[JsonObject], dialect: Dialect) -> Answer:
+    chunks = [dialect.frame(event) for event in events]
     return Answer(headers=_EVENT_STREAM, chunks=chunks, chunked=True)

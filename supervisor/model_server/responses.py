@@ -5,7 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from supervisor.model_server.answer import Call, Dialect, JsonObject, Turn, objects, pieces
+from supervisor.model_server.answer import (
+    Call,
+    Dialect,
+    JsonObject,
+    Turn,
+    event_type,
+    objects,
+    pieces,
+    typed_event,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,7 +46,7 @@ def _texts(content: Any) -> Iterator[str]:
             yield text
 
 
-def _error(error_type: str, message: str, details: Mapping[str, object]) -> JsonObject:
+def _error(status: int, error_type: str, message: str, details: Mapping[str, object]) -> JsonObject:
     error = {"message": message, "type": error_type, "param": None, "code": error_type}
     return {"error": {**error, **details}}
 
@@ -206,6 +215,8 @@ DIALECT = Dialect(
     events=_events,
     failed_event=_failed_event,
     failed_whole=_failed_whole,
+    kind=event_type,
+    frame=typed_event,
     opening="response.in_progress",
     text_delta="response.output_text.delta",
     block_end="response.output_item.done",

@@ -1,6 +1,6 @@
 """The steps of a script: what the model endpoint answers to one model request.
 
-Every step means the same in both APIs; where the APIs differ, the step says how. Steps are
+Every step means the same in every API; where the APIs differ, the step says how. Steps are
 checked when they are made, so that a script cannot fail in the middle of a run.
 """
 
@@ -27,19 +27,22 @@ class Usage:
 
     The parts are all different, so that a swapped or doubled one shows in a test:
 
-    =============== ======= =============================== =================================
-    part            default Anthropic                       Responses
-    =============== ======= =============================== =================================
-    ``uncached``    11      ``input_tokens``                only in the sum
-    ``cache_write`` 100     ``cache_creation_input_tokens`` ``….cache_write_tokens``
-    ``cache_read``  1000    ``cache_read_input_tokens``     ``….cached_tokens``
-    ``output``      47      ``output_tokens``               ``output_tokens``
-    ``reasoning``   20      not sent                        ``….reasoning_tokens``
-    =============== ======= =============================== =================================
+    =============== ==== =============================== ======================== =============
+    part            n    Anthropic                       Responses                Gemini
+    =============== ==== =============================== ======================== =============
+    ``uncached``    11   ``input_tokens``                only in the sum          in the sum
+    ``cache_write`` 100  ``cache_creation_input_tokens`` ``….cache_write_tokens`` in the sum
+    ``cache_read``  1000 ``cache_read_input_tokens``     ``….cached_tokens``      ``cached…``
+    ``output``      47   ``output_tokens``               ``output_tokens``        see below
+    ``reasoning``   20   not sent                        ``….reasoning_tokens``   ``thoughts…``
+    =============== ==== =============================== ======================== =============
 
     ``reasoning`` is a part of ``output``. The Responses API counts all input in
     ``input_tokens``: 11 + 100 + 1000 = 1111, and ``total_tokens`` is 1158. Its parts stand in
-    ``input_tokens_details`` and ``output_tokens_details``.
+    ``input_tokens_details`` and ``output_tokens_details``. The Gemini API does so too, in
+    ``promptTokenCount`` (1111) and ``totalTokenCount`` (1158), with ``cachedContentTokenCount``
+    (1000) and ``thoughtsTokenCount`` (20); its ``candidatesTokenCount`` leaves the thoughts out:
+    47 - 20 = 27.
     """
 
     uncached: int = 11
@@ -55,7 +58,9 @@ class Say:
 
     ``stop`` is the reason why the model stopped, in Anthropic's words, default ``end_turn``. The
     Responses API ends complete by default, answers ``refusal`` with a refusal part, and ends
-    incomplete for any other word (``max_tokens`` becomes its own ``max_output_tokens``).
+    incomplete for any other word (``max_tokens`` becomes its own ``max_output_tokens``). The
+    Gemini API ends with ``STOP`` by default, with ``MAX_TOKENS`` or ``SAFETY`` for ``max_tokens``
+    and ``refusal``, and with any other word in capitals.
     ``usage`` is by default the documented numbers of :class:`Usage`. ``chunk_delay`` is the pause
     in seconds between the events of a stream, default none; without a stream it has no effect.
     """
@@ -72,7 +77,7 @@ class StructuredAnswer:
     """Answer with a JSON object, in the way the request asked for structured output.
 
     Anthropic: a call of the tool ``StructuredOutput`` when the request offers one, otherwise the
-    JSON as text. Responses: the JSON as text. Raises ``TypeError`` or ``ValueError`` when
+    JSON as text. Responses and Gemini: the JSON as text. Raises ``TypeError`` or ``ValueError`` when
     ``data`` is not JSON.
     """
 
@@ -88,7 +93,7 @@ class CallTool:
     """Call one tool, after ``text`` when given.
 
     ``arguments`` is the JSON object of the call. A string calls a free-text tool of the Responses
-    API (``custom_tool_call``); Anthropic has none, and there the string is sent as the object
+    API (``custom_tool_call``); the others have none, and there the string is sent as the object
     ``{"input": …}``. Raises ``TypeError`` or ``ValueError`` when ``arguments`` is not JSON.
     """
 
@@ -106,10 +111,11 @@ class Http:
     """Answer with an error status and the vendor's own error object.
 
     ``error_type`` is the vendor's name of the error; the Responses API gets it as ``type`` and as
-    ``code``. ``headers`` are added to the answer (``{"retry-after": "2"}``), ``details`` to the
-    error object (``{"resets_at": 1893456000}``). Raises ``ValueError`` for a ``status`` outside
-    400 to 599 and for a header that HTTP does not allow or that frames the message, ``TypeError``
-    or ``ValueError`` when ``details`` is not JSON.
+    ``code``, the Gemini API as ``status`` beside ``code``, which is the HTTP status. ``headers``
+    are added to the answer (``{"retry-after": "2"}``), ``details`` to the error object
+    (``{"resets_at": 1893456000}``). Raises ``ValueError`` for a ``status`` outside 400 to 599 and
+    for a header that HTTP does not allow or that frames the message, ``TypeError`` or
+    ``ValueError`` when ``details`` is not JSON.
     """
 
     status: int
@@ -131,8 +137,10 @@ class FailStream:
     """Begin a good stream, then report an error inside it and end it.
 
     Anthropic: an ``error`` event with ``code`` as its type. Responses: ``response.failed`` with
-    ``code``. ``after_text`` is streamed before it, default nothing. Without a stream, Anthropic
-    answers with status 500 and Responses with a response of status ``failed``.
+    ``code``. Gemini: an error object with ``code`` as its ``status`` (``UNAVAILABLE``) and the
+    HTTP status of that name, not framed as an event. ``after_text`` is streamed before it,
+    default nothing. Without a stream, Anthropic answers with status 500, Gemini with the status
+    of that name or 500, and Responses with a response of status ``failed``.
     """
 
     code: str
@@ -145,9 +153,10 @@ class CutStream:
     """Begin a good answer, then break it off before its terminal event.
 
     The cut comes after ``after_text``: inside the text block, or behind its end with
-    ``block_done``. ``how`` is ``close`` (the connection is closed in the middle of the body),
-    ``reset`` (the same with a TCP reset) or ``end`` (the HTTP body ends as it should, only the
-    terminal event is missing). Without a stream, half of the JSON answer is sent.
+    ``block_done`` (Gemini marks no end of a text, so both are the same there). ``how`` is
+    ``close`` (the connection is closed in the middle of the body), ``reset`` (the same with a TCP
+    reset) or ``end`` (the HTTP body ends as it should, only the terminal event is missing).
+    Without a stream, half of the JSON answer is sent.
     """
 
     after_text: str

@@ -1,4 +1,4 @@
-"""The listening server: takes requests, chooses steps, answers the side endpoints."""
+"""The listening server: takes requests, records them, and chooses what each is answered."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from supervisor.model_server.answer import Answer, Call, JsonObject, json_answer
 from supervisor.model_server.connection import BadRequestError, HttpConnection, RequestHead
 from supervisor.model_server.plan import error_answer, plan
-from supervisor.model_server.request import ModelRequest, parse_body, protocol_of
+from supervisor.model_server.request import ModelRequest, call_of, parse_body, protocol_of
+from supervisor.model_server.side_calls import side_step
+from supervisor.model_server.side_endpoints import side_answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from supervisor.model_server.answer import Answer
     from supervisor.model_server.script import Script, Step
 
 _HOST = "127.0.0.1"
-_MODEL = "loopback-model"
-_MODEL_CREATED = "2026-01-01T00:00:00Z"
-_COUNTED_TOKENS = 42
 
 
 class ModelServer:
@@ -40,15 +39,16 @@ class ModelServer:
 
     @property
     def url(self) -> str:
-        """The base URL for Anthropic clients, ``http://127.0.0.1:PORT``, without a final slash.
+        """The base URL, ``http://127.0.0.1:PORT``, without a final slash.
 
-        The base URL for OpenAI clients is this with ``/v1`` behind it.
+        For Anthropic and Gemini clients it is this, for OpenAI and xAI clients this with ``/v1``
+        behind it.
         """
         return f"http://{_HOST}:{self._port}"
 
     @property
     def requests(self) -> tuple[ModelRequest, ...]:
-        """All requests received so far, in the order of arrival."""
+        """All requests received so far, in the order of arrival; ``purpose`` tells them apart."""
         return tuple(self._requests)
 
     @property
@@ -62,7 +62,7 @@ class ModelServer:
         return self._open_connections
 
     async def wait_model_requests(self, count: int) -> tuple[ModelRequest, ...]:
-        """Wait until ``count`` model requests have come, and return those that have."""
+        """Wait until ``count`` requests have taken a step, and return those that have."""
         await trio.lowlevel.checkpoint()
         while len(self._model_requests) < count:
             await self._changed.park()
@@ -110,7 +110,7 @@ class ModelServer:
             at=trio.current_time() - self._started,
         )
         self._requests.append(request)
-        if request.is_model_call:
+        if request.purpose == "answer":
             self._model_requests.append(request)
             self._changed.unpark_all()
         return request
@@ -124,20 +124,21 @@ class ModelServer:
 
     def _answer(self, request: ModelRequest) -> Answer:
         if request.protocol is None:
-            return _side_answer(request)
+            return side_answer(request)
         if request.json is not None:
-            serial = len(self._model_requests)
-            call = Call(body=request.json, serial=serial)
-            return plan(self._choose(request, serial), request.protocol, call)
+            call = call_of(request, len(self._requests))
+            return plan(self._choose(request), request.protocol, call)
         status, message = 400, "the request body is not a JSON object"
         if request.headers.get("content-encoding", "identity") != "identity":
             status, message = 415, "compressed request bodies are not read here"
         return error_answer(request.protocol, status, "invalid_request_error", message)
 
-    def _choose(self, request: ModelRequest, serial: int) -> Step:
+    def _choose(self, request: ModelRequest) -> Step:
+        if request.purpose is not None and request.purpose != "answer":
+            return side_step(request.purpose)
         if callable(self._script):
             return self._script(request)
-        return self._script[min(serial, len(self._script)) - 1]
+        return self._script[min(len(self._model_requests), len(self._script)) - 1]
 
 
 @asynccontextmanager
@@ -145,9 +146,10 @@ async def serve_model(script: Script, *, port: int = 0) -> AsyncGenerator[ModelS
     """Serve ``script`` on 127.0.0.1 while the context lasts.
 
     ``script`` is a sequence of steps, one for each model request and the last one for all
-    further ones, or a function from request to step. ``port`` 0, the default, takes a free port.
-    Leaving the context closes the port and every connection and ends every task. A client that
-    misbehaves or goes away never raises here.
+    further ones, or a function from request to step. Model calls that a CLI makes beside its
+    answers take no step and get a fixed good answer (see :attr:`ModelRequest.purpose`). ``port``
+    0, the default, takes a free port. Leaving the context closes the port and every connection
+    and ends every task. A client that misbehaves or goes away never raises here.
 
     Raises ``ValueError`` for an empty sequence, ``OSError`` when the port cannot be had, and an
     ``ExceptionGroup`` with what a script function raised.
@@ -167,32 +169,3 @@ async def serve_model(script: Script, *, port: int = 0) -> AsyncGenerator[ModelS
     # Outside of the nursery, which would wrap the caller's own exception into a group.
     if failure is not None:
         raise failure
-
-
-def _side_answer(request: ModelRequest) -> Answer:
-    path = request.path.partition("?")[0]
-    match request.method, path:
-        case "HEAD", _:
-            return Answer(status=200 if path == "/" else 404)
-        case "POST", "/v1/messages/count_tokens":
-            return json_answer(200, {"input_tokens": _COUNTED_TOKENS})
-        case "GET", "/v1/models":
-            anthropic = "anthropic-version" in request.headers
-            return json_answer(200, _anthropic_models() if anthropic else _openai_models())
-        case _ if request.headers.get("upgrade", "").lower() == "websocket":
-            return error_answer("responses", 426, "upgrade_refused", "no WebSocket here")
-        case _:
-            protocol = "anthropic" if "anthropic-version" in request.headers else "responses"
-            message = f"no such endpoint: {request.method} {path}"
-            return error_answer(protocol, 404, "not_found_error", message)
-
-
-def _anthropic_models() -> JsonObject:
-    model = {"id": _MODEL, "type": "model", "display_name": "Loopback"}
-    model["created_at"] = _MODEL_CREATED
-    return {"data": [model], "has_more": False, "first_id": _MODEL, "last_id": _MODEL}
-
-
-def _openai_models() -> JsonObject:
-    model = {"id": _MODEL, "object": "model", "created": 0, "owned_by": "loopback"}
-    return {"object": "list", "data": [model]}
