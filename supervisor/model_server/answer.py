@@ -72,7 +72,8 @@ class Dialect:
 
     ``kind`` names an event of a stream and ``frame`` puts it into bytes. The three last fields
     name the events a stream can be cut behind; an API without an event that opens the stream has
-    no ``opening``. ``request_id_header`` is ``None`` where the vendor sends none.
+    no ``opening``. ``request_id_header`` is ``None`` where the vendor sends none. In a stream
+    that fails, ``failure_delay`` seconds pass between the events.
     """
 
     request_id_header: str | None
@@ -87,6 +88,7 @@ class Dialect:
     opening: str | None
     text_delta: str
     block_end: str
+    failure_delay: float = 0.0
 
 
 def json_answer(status: int, body: JsonObject, headers: Headers = ()) -> Answer:

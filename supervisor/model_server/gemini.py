@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _ENDPOINT = re.compile(r"/v1(?:beta)?/models/([^/:?]+):(\w+)(?:\?(.*))?")
 _SIGNATURE = "bG9vcGJhY2s="
+# The vendor's client library knows an error only when it reads it apart from the text before it.
+_FAILURE_DELAY = 0.1
 _FINISH = {"end_turn": "STOP", "max_tokens": "MAX_TOKENS", "refusal": "SAFETY"}
 # The HTTP status that belongs to a name of google.rpc.Code, where it is not 500.
 _HTTP_STATUS = {
@@ -164,4 +166,5 @@ DIALECT = Dialect(
     opening=None,
     text_delta="text",
     block_end="text",
+    failure_delay=_FAILURE_DELAY,
 )

@@ -104,7 +104,8 @@ def _failed(step: FailStream, call: Call, dialect: Dialect) -> Answer:
         status, body = dialect.failed_whole(step, call)
         return json_answer(status, body)
     events = _text_events(step.after_text, call, dialect, dialect.text_delta)
-    return _stream([*events, dialect.failed_event(step, call, len(events))], dialect)
+    events = [*events, dialect.failed_event(step, call, len(events))]
+    return replace(_stream(events, dialect), chunk_delay=dialect.failure_delay)
 
 
 def _broken(

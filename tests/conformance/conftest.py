@@ -35,6 +35,18 @@ def codex_0_171_0() -> Path:
     return _program("SUPERVISOR_REAL_CODEX_0_171_0")
 
 
+@pytest.fixture
+def gemini_0_61_0() -> Path:
+    """The program of gemini 0.61.0, a script of Node.js."""
+    return _program("SUPERVISOR_REAL_GEMINI_0_61_0")
+
+
+@pytest.fixture
+def grok_1_0_41() -> Path:
+    """The native program of grok 1.0.41."""
+    return _program("SUPERVISOR_REAL_GROK_1_0_41")
+
+
 @pytest.fixture(params=["2.1.197", "2.1.332"])
 def claude(request: pytest.FixtureRequest) -> Path:
     """The native program of claude, once in each pinned version."""
