@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from supervisor.model_server import ModelServer
 
 MADE_UP = "sk-made-up-000000"
+KEYS = {
+    "claude": ["ANTHROPIC_API_KEY"],
+    "codex": ["CODEX_API_KEY"],
+    "gemini": ["GEMINI_API_KEY"],
+    "grok": ["XAI_API_KEY"],
+}
 
 
 @dataclass(frozen=True)
@@ -51,12 +57,16 @@ class RealCli:
             "LANG": "C.UTF-8",
             "ANTHROPIC_API_KEY": MADE_UP,
             "CODEX_API_KEY": MADE_UP,
+            "GEMINI_API_KEY": MADE_UP,
+            "XAI_API_KEY": MADE_UP,
         }
         return {
             "programs": {self.provider: [str(self.program), *self._fixed(url)]},
-            "keep": {"claude": ["ANTHROPIC_API_KEY"], "codex": ["CODEX_API_KEY"]},
+            "keep": KEYS,
             "variables": {
                 "claude": {"ANTHROPIC_BASE_URL": url, "CLAUDE_CODE_MAX_RETRIES": "1"},
+                "gemini": {"GOOGLE_GEMINI_BASE_URL": url},
+                "grok": {"GROK_XAI_API_BASE_URL": f"{url}/v1"},
             },
             "environ": environ,
             "state_dir": self.state,

@@ -4,10 +4,65 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.conformance.clis import RealCli
+from tests.conformance.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+
+PINNED = ("claude 2.1.197", "claude 2.1.332", "codex 0.171.0", "gemini 0.61.0", "grok 1.0.41")
+
+
+_TABLE = pytest.StashKey[Table]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin an empty table."""
+    config.stash[_TABLE] = Table(PINNED)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Enter the outcome of each case into the table."""
+    report = yield
+    column = getattr(item, "callspec", None)
+    name = None if column is None else column.params.get("cli")
+    if name is not None and (report.when == "call" or report.failed):
+        notes = dict(item.user_properties)
+        item.config.stash[_TABLE].enter(
+            getattr(item, "originalname", item.name),
+            name,
+            passed=report.passed,
+            note=notes.get("cell"),
+        )
+    return report
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print the table, and keep it where scripts/conformance asks for it."""
+    table = config.stash[_TABLE]
+    if not table.cells:
+        return
+    terminalreporter.section("CLI x scenario")
+    terminalreporter.write_line(table.markdown())
+    place = os.environ.get("SUPERVISOR_CONFORMANCE_TABLE")
+    if place is not None:
+        Path(place).write_text(table.markdown())
+
+
+@pytest.fixture
+def cell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Note what the right outcome is for this CLI where it is another than for the rest."""
+    return lambda text: record_property("cell", text)
 
 
 def _program(variable: str) -> Path:
@@ -61,14 +116,14 @@ def codex(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A fresh private home folder with the empty settings folders of both CLIs."""
+    """A fresh private home folder with the empty settings folders of the CLIs."""
     folder = tmp_path / "home"
-    for name in (".claude", ".codex"):
+    for name in (".claude", ".codex", ".gemini", ".grok"):
         (folder / name).mkdir(parents=True)
     return folder
 
 
-@pytest.fixture(params=["claude 2.1.197", "claude 2.1.332", "codex 0.171.0"])
+@pytest.fixture(params=PINNED)
 def cli(request: pytest.FixtureRequest, home: Path, state_folder: Path) -> RealCli:
     """Each pinned CLI in turn."""
     return _real_cli(request.param, home, state_folder)
