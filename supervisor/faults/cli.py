@@ -13,7 +13,7 @@ Steps:
     ["stderr", TEXT]           a line on standard error
     ["stderr_filler", N]       N bytes on standard error
     ["read"]                   standard input to its end
-    ["save_input", PATH]       standard input to its end, into a file
+    ["save_input", PATH]       standard input to its end, or the file of --prompt-file, into a file
     ["environment", PATH]      every variable, one NAME=VALUE a line, into a file
     ["arguments", PATH]        the arguments after the script, one a line, into a file
     ["touch", PATH]            an empty file: a sign for the test
@@ -63,6 +63,13 @@ def read_all() -> bytes:
     while chunk := os.read(0, 65536):
         chunks.append(chunk)
     return b"".join(chunks)
+
+
+def prompt_file() -> bytes:
+    if "--prompt-file" not in sys.argv:
+        return b""
+    with open(sys.argv[sys.argv.index("--prompt-file") + 1], "rb") as stream:
+        return stream.read()
 
 
 def save(path: str, data: bytes) -> None:
@@ -150,7 +157,7 @@ def step(name: str, *given: Any) -> None:
         case "read":
             read_all()
         case "save_input":
-            save(given[0], read_all())
+            save(given[0], read_all() or prompt_file())
         case "environment":
             save(given[0], "\n".join(f"{n}={v}" for n, v in os.environ.items()).encode())
         case "arguments":

@@ -1,7 +1,7 @@
 """The table CLI x scenario: collected while the tests run, printed at the end, kept in the README.
 
-A row is a test function that takes the `cli` fixture, a column is a pinned CLI. A cell is "yes" where all
-of the function's cases passed, or the word that a test noted with the `cell` fixture where another
+A row is a test function that takes the `cli` fixture, a column is a pinned CLI. A cell is "yes" where
+all of the function's cases passed, or the word that a test noted with the `cell` fixture where another
 outcome is the right one for that CLI ("refused" before the start, or the code of the error), and "NO"
 where one failed.
 """
