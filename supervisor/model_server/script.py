@@ -25,7 +25,8 @@ _FRAMING = ("connection", "content-length", "transfer-encoding")
 class Usage:
     """The token counts of one answer, in parts that do not overlap unless said.
 
-    The parts are all different, so that a swapped or doubled one shows in a test:
+    The parts are all different, so that a swapped or doubled one shows in a test
+    (``n`` is the default):
 
     =============== ==== =============================== ======================== =============
     part            n    Anthropic                       Responses                Gemini
