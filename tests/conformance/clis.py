@@ -60,14 +60,15 @@ class RealCli:
             "GEMINI_API_KEY": MADE_UP,
             "XAI_API_KEY": MADE_UP,
         }
+        variables = {
+            "claude": {"ANTHROPIC_BASE_URL": url, "CLAUDE_CODE_MAX_RETRIES": "1"},
+            "gemini": {"GOOGLE_GEMINI_BASE_URL": url},
+            "grok": {"GROK_XAI_API_BASE_URL": f"{url}/v1"},
+        }
         return {
             "programs": {self.provider: [str(self.program), *self._fixed(url)]},
-            "keep": KEYS,
-            "variables": {
-                "claude": {"ANTHROPIC_BASE_URL": url, "CLAUDE_CODE_MAX_RETRIES": "1"},
-                "gemini": {"GOOGLE_GEMINI_BASE_URL": url},
-                "grok": {"GROK_XAI_API_BASE_URL": f"{url}/v1"},
-            },
+            "keep": {self.provider: KEYS[self.provider]},
+            "variables": {self.provider: variables.get(self.provider, {})},
             "environ": environ,
             "state_dir": self.state,
         }
