@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from supervisor.model.adapter import Adapter, Capabilities
 from supervisor.model.completion import Billing, Usage
@@ -26,7 +27,7 @@ from supervisor.model.events import (
     UsageReported,
 )
 from supervisor.model.launch import Launch, PrivateFile
-from supervisor.protocol.decode import count, obj, string
+from supervisor.protocol.decode import count, obj, read_objects, string
 from supervisor.protocol.limit_text import read_limit, read_retry_after
 from supervisor.protocol.schema import json_schema
 
@@ -131,12 +132,12 @@ class Gemini(Adapter):
 
         An error of the API comes here too when the event stream does not say which one it was.
         """
-        for pattern, code, message in _STDERR:
-            if re.search(pattern, stderr, re.M):
-                return failure(code, message)
         code = exit.code or 0
         if code in _EXITS:
             return failure(*_EXITS[code])
+        for pattern, kind, message in _STDERR:
+            if re.search(pattern, stderr, re.M):
+                return failure(kind, message)
         told = re.findall(r"\bstatus: ([45]\d\d)\b", stderr)
         # The exit code is the HTTP status modulo 256, where that is no status of the CLI's own.
         status = 256 + code if code >= 144 else int(told[-1]) if told and code else 0
@@ -157,11 +158,6 @@ _STDERR: tuple[tuple[str, Code, str | None], ...] = (
         r"is not allowed in NODE_OPTIONS",
         "cli.not_runnable",
         "Node refuses what the variable NODE_OPTIONS holds.",
-    ),
-    (
-        r"must specify the GEMINI_API_KEY|Invalid auth method|FatalAuthenticationError",
-        "auth.required",
-        "The CLI has no API key that it may use.",
     ),
 )
 """What the CLI says when it does not start; text of its own, never of a server."""
@@ -227,9 +223,12 @@ class GeminiDecoder:
             case "message", "user":  # the prompt
                 return []
             case "tool_use", _:
-                return [*self._whole_text(), _tool_started(value)]
+                name = string(value, "tool_name") or ""
+                call = ToolStarted(id=_call(value), name=name, input=value.get("parameters"))
+                return [*self._whole_text(), call]
             case "tool_result", _:
-                return [_tool_finished(value)]
+                ok = {"success": True, "error": False}.get(string(value, "status") or "")
+                return [ToolFinished(id=_call(value), ok=ok, output=string(value, "output"))]
             case "error", _:
                 return [self._error(value)]
             case "result", _:
@@ -458,21 +457,8 @@ def _unfenced(text: str) -> str:
     return text if found is None else found[1]
 
 
-def _tool_started(value: JsonObject) -> ToolStarted:
-    return ToolStarted(
-        id=string(value, "tool_id") or "",
-        name=string(value, "tool_name") or "",
-        input=value.get("parameters"),
-    )
-
-
-def _tool_finished(value: JsonObject) -> ToolFinished:
-    status = string(value, "status")
-    return ToolFinished(
-        id=string(value, "tool_id") or "",
-        ok=None if status is None else status == "success",
-        output=string(value, "output"),
-    )
+def _call(value: JsonObject) -> str:
+    return string(value, "tool_id") or ""
 
 
 def _usage(stats: JsonObject) -> Usage | None:
@@ -481,14 +467,7 @@ def _usage(stats: JsonObject) -> Usage | None:
         return None
     models = obj(stats, "models")
     by_model = {name: _counted(each) for name in models if (each := obj(models, name))}
-    whole = _counted(stats)
-    return Usage(
-        input=whole.input,
-        cache_read=whole.cache_read,
-        output=whole.output,
-        reasoning=whole.reasoning,
-        by_model=by_model,
-    )
+    return replace(_counted(stats), by_model=by_model)
 
 
 def _counted(part: JsonObject) -> Usage:
@@ -514,24 +493,17 @@ def _api_failure(said: str, at: datetime) -> Failure | None:
         said: the CLI's text, with the server's inside.
         at: when it came.
     """
-    inner = said.removeprefix("[API Error: ").rpartition("]")[0]
-    status = count(obj(_body(inner), "error"), "code")
+    inner, _, added = said.removeprefix("[API Error: ").rpartition("]")
+    body = read_objects(inner.encode())[0]
+    status = None if isinstance(body, Unrecognized) else count(obj(body, "error"), "code")
     limit = read_limit(inner, at)
-    if "request a quota increase" in said or status == 429:  # the CLI adds it to a 429 alone
+    if "request a quota increase" in added or status == 429:  # the CLI adds it to a 429 alone
         if limit is None:
             return failure("limit.rate", status=429, retry_after=read_retry_after(inner))
         return failure(
             limit.code, status=429, retry_after=limit.retry_after, resets_at=limit.resets_at
         )
     return _by_words(inner) if status is None else _by_status(status, inner)
-
-
-def _body(text: str) -> JsonObject:
-    try:
-        body: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return cast("JsonObject", body) if isinstance(body, dict) else {}
 
 
 def _by_status(status: int, text: str) -> Failure:
