@@ -83,8 +83,7 @@ def test_a_plain_question() -> None:
             "-e",
             "none",
             "--allowed-mcp-server-names",
-            "none",
-        )
+            "none", '-m', 'pro')
     )
     assert launch.environment == snapshot(
         {

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 _STDIN_LIMIT = 8 * 1024 * 1024  # more is cut, and then answered with nothing at all
 _IMAGE_LIMIT = 20 * 1024 * 1024  # a larger picture is left out without a word
 _KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+_DEFAULT_MODEL = "pro"
+"""Asked for when the request names none. What the CLI takes by itself, "auto", passes over the setting
+for retries: after three failures it goes on with another model, ten times, minutes without a word."""
+
 _READERS = ("read_file", "list_directory", "glob", "grep_search")
 _ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 
@@ -97,8 +101,7 @@ class Gemini(Adapter):
             *("-o", "stream-json", "--approval-mode", "plan", "-e", "none"),
             *(() if request.mcp_config else ("--allowed-mcp-server-names", "none")),
         ]
-        if request.model is not None:
-            arguments += ["-m", request.model]
+        arguments += ["-m", request.model or _DEFAULT_MODEL]
         if request.workspace is not None:
             # A workspace as working directory would bring its settings, hooks, servers and .env.
             arguments += ["--include-directories", _folder(request.workspace)]
