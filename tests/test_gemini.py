@@ -83,7 +83,10 @@ def test_a_plain_question() -> None:
             "-e",
             "none",
             "--allowed-mcp-server-names",
-            "none", '-m', 'pro')
+            "none",
+            "-m",
+            "pro",
+        )
     )
     assert launch.environment == snapshot(
         {

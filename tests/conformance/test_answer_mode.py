@@ -25,7 +25,7 @@ from supervisor.model_server import (
 from tests.conformance.clis import MADE_UP, RealCli
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.real_cli
@@ -92,17 +92,26 @@ async def test_plain_text(cli: RealCli) -> None:
     assert completion.billing.payer == "api_key"
     usage = completion.usage
     assert usage is not None
-    assert (usage.input, usage.cache_read, usage.cache_write) == (11, 1000, 100)
+    # What each CLI makes of 11 tokens, 1000 from a cache, 100 into it, and 47 with 20 for reasoning.
+    parts = (usage.input, usage.cache_read, usage.cache_write, usage.output, usage.reasoning)
+    assert (
+        parts
+        == {
+            "claude 2.1.197": (11, 1000, 100, 47, None),
+            "claude 2.1.332": (11, 1000, 100, 47, None),
+            "codex 0.171.0": (11, 1000, 100, 27, 20),
+            "gemini 0.61.0": (111, 1000, None, 27, 20),
+            "grok 1.0.41": (111, 1000, 0, 27, 20),
+        }[cli.name]
+    )
     if cli.provider == "codex":
-        assert (usage.output, usage.reasoning) == (27, 20)
-        assert completion.cost is None
         assert completion.model is None
     else:
-        assert usage.output == 47
-        assert completion.cost is not None
-        assert completion.cli_version == cli.version
         assert completion.model in usage.by_model
         assert kinds.count("text_delta") >= 1
+    assert (completion.cost is None) == (cli.provider != "claude")
+    if cli.provider == "claude":
+        assert completion.cli_version == cli.version
 
 
 async def test_a_schema_gives_an_instance(cli: RealCli) -> None:
@@ -114,12 +123,14 @@ async def test_a_schema_gives_an_instance(cli: RealCli) -> None:
             (request,) = server.model_requests
     assert completion.data == Verdict(answer="yes", confidence=0.5)
     assert request.json is not None
-    if cli.provider == "codex":
+    if cli.provider in ("codex", "grok"):
         sent = request.json["text"]["format"]
         assert sent["strict"] is True
         assert sent["schema"]["required"] == ["answer", "confidence", "reason"]
-    else:
+    elif cli.provider == "claude":
         assert [tool["name"] for tool in request.json["tools"]] == ["StructuredOutput"]
+    else:
+        assert any('"confidence"' in part for part in text_sent(request))
 
 
 async def test_a_schema_that_the_model_does_not_follow(cli: RealCli) -> None:
@@ -127,6 +138,27 @@ async def test_a_schema_that_the_model_does_not_follow(cli: RealCli) -> None:
     assert error.code == "answer.not_json"
     assert error.partial is not None
     assert error.partial.text == "I would rather not."
+
+
+def stands_in(cli: RealCli, request: ModelRequest, prompt: str) -> bool:
+    """Whether the prompt's bytes stand unbroken where the model reads them.
+
+    That is a turn of the user, but for grok and a prompt in which it would take a word for a file: that
+    one goes into the instructions.
+    """
+    parts = text_sent(request)
+    if cli.provider == "grok" and "@" in prompt:
+        parts = tuple(strings_in(request.json))
+    return any(prompt in part for part in parts)
+
+
+def strings_in(value: Any) -> list[str]:
+    """All strings of a JSON value."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [text for item in value for text in strings_in(item)]
+    return [value] if isinstance(value, str) else []
 
 
 PROMPTS = {
@@ -150,7 +182,7 @@ async def test_the_prompt_is_data(cli: RealCli, prompt: str) -> None:
             async with cli.supervisor(server) as supervisor:
                 assert (await supervisor.run(ask(cli, prompt))).text == "Seen."
             (request,) = server.model_requests
-    assert any(prompt in part for part in text_sent(request))
+    assert stands_in(cli, request, prompt)
     body = request.body.decode()
     assert body.count("/etc/hostname") == prompt.count("/etc/hostname")
 
@@ -166,7 +198,7 @@ async def test_no_file_that_the_prompt_names_is_attached(cli: RealCli) -> None:
                 await supervisor.run(ask(cli, prompt))
             (request,) = server.model_requests
     assert marker not in request.body.decode()
-    assert any(prompt in part for part in text_sent(request))
+    assert stands_in(cli, request, prompt)
 
 
 ERRORS: dict[str, tuple[Step, str, int | None]] = {
@@ -181,8 +213,9 @@ async def test_an_error_of_the_server(cli: RealCli, name: str) -> None:
     step, code, status = ERRORS[name]
     error = await error_of(cli, [step], ask(cli))
     assert error.code == code
-    # codex 0.171.0 keeps the status of a 429 and of a 500 to itself.
-    assert error.failure.status in ((status, None) if cli.provider == "codex" else (status,))
+    # codex 0.171.0 keeps the status of a 429 and of a 500 to itself, grok 1.0.41 that of a 429.
+    hides = {"codex": (429, 500), "grok": (429,)}.get(cli.provider, ())
+    assert error.failure.status in ((status, None) if status in hides else (status,))
     assert MADE_UP not in str(error)
     assert error.partial is not None
     assert error.partial.text == ""
@@ -191,7 +224,9 @@ async def test_an_error_of_the_server(cli: RealCli, name: str) -> None:
 @pytest.mark.parametrize("how", ["close", "reset", "end"])
 async def test_a_cut_stream_is_no_answer(cli: RealCli, how: Any) -> None:
     error = await error_of(cli, [CutStream(after_text="It is", how=how)], ask(cli))
-    assert error.code == "network"
+    # gemini 0.61.0 says of a clean end only that the model gave no reason for it.
+    unclear = cli.provider == "gemini" and how == "end"
+    assert error.code == ("protocol.truncated" if unclear else "network")
     assert error.retryable
 
 
@@ -199,19 +234,21 @@ async def test_a_stream_cut_behind_a_whole_block_is_no_answer(cli: RealCli) -> N
     """claude 2.1.197 calls this a success."""
     script = [CutStream(after_text="It is", how="end", block_done=True)]
     error = await error_of(cli, script, ask(cli))
-    assert error.code == ("protocol.truncated" if cli.version == "2.1.197" else "network")
+    unclear = cli.name in ("claude 2.1.197", "gemini 0.61.0")
+    assert error.code == ("protocol.truncated" if unclear else "network")
     assert error.partial is not None
     assert error.partial.text == "It is"
 
 
 @pytest.mark.parametrize("after", [None, "It is"], ids=["no headers", "in the text"])
 async def test_a_server_that_goes_silent_is_ended_by_our_limit(
-    cli: RealCli, after: str | None
+    cli: RealCli, after: str | None, cell: Callable[[str], None]
 ) -> None:
     timeouts = Timeouts(idle=3, total=6, grace=2)
     error = await error_of(cli, [Silence(after_text=after)], ask(cli, timeouts=timeouts))
     # While codex thinks its stream is silent, so only the total limit can end it.
     assert error.code == ("timeout.total" if cli.provider == "codex" else "timeout.idle")
+    cell(error.code)
     assert error.partial is not None
     assert error.partial.exit is not None
     assert error.partial.exit.ended_by_us
@@ -261,7 +298,8 @@ async def test_ten_runs_at_once_share_one_login_home(cli: RealCli) -> None:
 
 async def test_a_tool_call_runs_no_tool(cli: RealCli) -> None:
     """The model asks for a shell all the same; nothing is run, and the run ends in an answer."""
-    name = "Bash" if cli.provider == "claude" else "exec_command"
+    names = {"claude": "Bash", "codex": "exec_command", "gemini": "run_shell_command"}
+    name = names.get(cli.provider, "run_terminal_command")
     touched = cli.home / "touched"
     arguments = {"command": f"touch {touched}", "cmd": f"touch {touched}"}
     script = [CallTool(name=name, arguments=arguments), Say(text="I cannot.")]
@@ -285,7 +323,7 @@ async def test_nothing_of_the_users_configuration_reaches_the_model(cli: RealCli
                 await supervisor.run(ask(cli))
             bodies = [request.body for request in server.model_requests]
     assert not ran.exists()
-    assert [marker.encode() in body for body in bodies] == [cli.provider == "codex"]
+    assert {marker.encode() in body for body in bodies} == {cli.provider == "codex"}
 
 
 def plant(home: Path, marker: str, ran: Path) -> None:
@@ -298,6 +336,10 @@ def plant(home: Path, marker: str, ran: Path) -> None:
     (home / ".claude" / "settings.json").write_text(hooks)
     (home / ".claude" / "CLAUDE.md").write_text(marker)
     (home / ".codex" / "AGENTS.md").write_text(marker)
+    for name in ("AGENTS.md", "CLAUDE.md"):
+        (home / ".grok" / name).write_text(marker)
+    (home / ".gemini" / "GEMINI.md").write_text(marker)
+    (home / ".gemini" / "settings.json").write_text(hooks)
     (home / ".codex" / "config.toml").write_text(f'notify = ["touch", "{ran}"]\n')
 
 
@@ -323,7 +365,7 @@ async def test_no_skill_of_the_user_or_of_the_cli_is_attached(cli: RealCli) -> N
             bodies = [request.body.decode() for request in server.model_requests]
     for body in bodies:
         assert [mark for mark in (*marks, "CONTENT-OF-linked", "<skill>") if mark in body] == []
-    assert all(any(prompt in part for part in text_sent(r)) for r in server.model_requests)
+    assert all(stands_in(cli, request, prompt) for request in server.model_requests)
 
 
 async def test_a_system_text_reaches_the_model(cli: RealCli) -> None:
@@ -333,20 +375,24 @@ async def test_a_system_text_reaches_the_model(cli: RealCli) -> None:
                 await supervisor.run(ask(cli, system='Say "é" twice.\nAnd stop.'))
             (request,) = server.model_requests
     assert request.json is not None
-    assert "And stop." in str(request.json.get("system") or request.json["input"])
+    assert "And stop." in request.body.decode()
+    assert not any("And stop." in part for part in text_sent(request)) or cli.provider == "codex"
 
 
 async def test_model_and_effort_reach_the_server(cli: RealCli) -> None:
-    model = "claude-sonnet-4-5-20250929" if cli.provider == "claude" else "gpt-5.5"
+    models = {"claude": "claude-sonnet-4-5-20250929", "codex": "gpt-5.5", "grok": "grok-4.5"}
+    model = models.get(cli.provider, "gemini-2.5-flash")
+    effort = {} if cli.provider == "gemini" else {"effort": "high"}
     with trio.fail_after(SECONDS):
         async with serve_model([Say(text="Seen.")]) as server:
             async with cli.supervisor(server) as supervisor:
-                completion = await supervisor.run(ask(cli, model=model, effort="high"))
+                completion = await supervisor.run(ask(cli, model=model, **effort))
             (request,) = server.model_requests
     assert request.json is not None
-    assert request.json["model"] == model
-    assert completion.effort == "high"
-    if cli.provider == "codex":
+    assert model in (request.json.get("model"), request.path.split("/")[-1].partition(":")[0])
+    assert completion.effort == effort.get("effort")
+    assert completion.model == model
+    if cli.provider in ("codex", "grok"):
         assert request.json["reasoning"]["effort"] == "high"
 
 
@@ -398,7 +444,8 @@ async def test_a_missing_login_is_named(cli: RealCli) -> None:
         async with serve_model([Say(text="Seen.")]) as server:
             environ = {"PATH": os.environ["PATH"], "HOME": str(cli.home)}
             async with cli.supervisor(server, environ=environ) as supervisor:
+                policy = "any" if cli.provider == "gemini" else "subscription"
                 with pytest.raises(SupervisorError) as caught:
-                    await supervisor.run(ask(cli, billing="subscription"))
+                    await supervisor.run(ask(cli, billing=policy))
             assert server.model_requests == ()
     assert caught.value.code == "auth.required"

@@ -32,9 +32,10 @@ from supervisor.model_server import (
     serve_model,
     text_sent,
 )
-from tests.conformance.test_answer_mode import SECONDS, Verdict, ask
+from tests.conformance.test_answer_mode import SECONDS, Verdict, ask, stands_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from supervisor import Completion
@@ -76,7 +77,7 @@ async def test_a_picture_reaches_the_model(cli: RealCli) -> None:
     assert completion.text == "Orange."
     body = request.body.decode()
     assert base64.b64encode(picture.data).decode()[:200] in body or "image" in body
-    assert any(prompt in part for part in text_sent(request))
+    assert stands_in(cli, request, prompt)
 
 
 async def test_a_conversation_reaches_the_model(cli: RealCli) -> None:
@@ -90,6 +91,7 @@ async def test_a_conversation_reaches_the_model(cli: RealCli) -> None:
     assert sent.index("6 x 7") < sent.index("42") < sent.index("Are you sure?")
 
 
+NOTHING = [Say(text="This was not to be asked.")]
 SEARCH = Tool(
     name="search",
     description="Looks things up.",
@@ -128,10 +130,11 @@ async def test_a_second_round_tells_what_was_wrong(cli: RealCli) -> None:
     assert completion.usage.output > 47 / 2
 
 
-async def test_a_kept_session_is_gone_on_with(cli: RealCli) -> None:
+async def test_a_kept_session_is_gone_on_with(cli: RealCli, cell: Callable[[str], None]) -> None:
     if not cli.capabilities.sessions:
         with pytest.raises(SupervisorError) as caught:
-            await one(cli, [], ask(cli, keep_session=True))
+            await one(cli, NOTHING, ask(cli, keep_session=True))
+        cell("refused")
         assert caught.value.code == "request.unsupported"
         return
     first, _ = await one(cli, [Say(text="Noted.")], ask(cli, "Remember 42.", keep_session=True))
@@ -177,13 +180,16 @@ for line in sys.stdin:
 """
 
 
-async def test_a_server_that_the_request_names_is_used(cli: RealCli, tmp_path: Path) -> None:
+async def test_a_server_that_the_request_names_is_used(
+    cli: RealCli, tmp_path: Path, cell: Callable[[str], None]
+) -> None:
     called = tmp_path / "called"
     servers = {"toy": {"command": sys.executable, "args": ["-c", SERVER, str(called)]}}
     request = ask(cli, mcp_config=servers)
     if not cli.capabilities.mcp:
         with pytest.raises(SupervisorError) as caught:
-            await one(cli, [], request)
+            await one(cli, NOTHING, request)
+        cell("refused")
         assert caught.value.code == "request.unsupported"
         return
     names = {"claude": "mcp__toy__add", "codex": "mcp__toy__add", "gemini": "mcp_toy_add"}
@@ -194,7 +200,9 @@ async def test_a_server_that_the_request_names_is_used(cli: RealCli, tmp_path: P
         assert called.exists()
 
 
-async def test_read_access_reads_and_does_not_write(cli: RealCli, tmp_path: Path) -> None:
+async def test_read_access_reads_and_does_not_write(
+    cli: RealCli, tmp_path: Path, cell: Callable[[str], None]
+) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (workspace / "note.txt").write_text("CONTENT-OF-THE-NOTE")
@@ -203,7 +211,8 @@ async def test_read_access_reads_and_does_not_write(cli: RealCli, tmp_path: Path
     request = ask(cli, access="read", workspace=str(workspace))
     if "read" not in cli.capabilities.access:
         with pytest.raises(SupervisorError) as caught:
-            await one(cli, [], request)
+            await one(cli, NOTHING, request)
+        cell("refused")
         assert caught.value.code == "request.unsupported"
         return
     note, written = str(workspace / "note.txt"), workspace / "written"
