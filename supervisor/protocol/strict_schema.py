@@ -145,7 +145,9 @@ def _is_object(schema: JsonObject) -> bool:
 def _closed(schema: JsonObject, own: JsonObject, path: str, root: JsonObject) -> JsonObject:
     properties = cast("JsonObject", schema.get("properties", {}))
     extra = schema.get("additionalProperties")
-    if isinstance(extra, dict) or (not properties and extra is not False):
+    # Properties that are given, if none, are all that are meant: a model or a tool without any.
+    free = not properties and ("properties" not in schema or extra is True)
+    if isinstance(extra, dict) or (free and extra is not False):
         raise unsupported(path, "an object with free keys has no strict form")
     required = set(cast("list[str]", schema.get("required", [])))
     originals = cast("JsonObject", own.get("properties", {}))

@@ -1,0 +1,356 @@
+"""Any model that pydantic can make: its schema in both dialects, and its instances read back.
+
+Models are drawn, and instances of them. What the drawn models leave out, because no dialect or only one
+of them can say it, is in the examples at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import date, datetime
+from enum import Enum
+from typing import Annotated, Any, ForwardRef, Literal, NamedTuple, Optional, Union
+from urllib.parse import unquote
+from uuid import UUID
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft7Validator, Draft202012Validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Tag, create_model
+
+from supervisor import RequestError
+from supervisor.protocol.answer import read_answer
+from supervisor.protocol.checks import check_request
+from supervisor.protocol.schema import draft_07_schema, json_schema
+from supervisor.protocol.strict_schema import allows_null, strict_schema, without_nulls
+from tests.fakes import ask
+
+
+# Pydantic leaves the word discriminator out of a union of models that hold themselves, and says so.
+pytestmark = pytest.mark.filterwarnings("ignore:Cannot update undefined schema")
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(Enum):
+    LOW = 1
+    HIGH = 2
+
+
+class Mixed(Enum):
+    WORD = "word"
+    NUMBER = 7
+    HALF = 0.5
+    NOTHING = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type and its values.
+
+    Attributes:
+        nullable: null is one of its values, so that in the strict form it cannot also mean absent.
+    """
+
+    annotation: Any
+    values: st.SearchStrategy[Any]
+    nullable: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """A field of a model.
+
+    Attributes:
+        always: every instance gives it; the others may leave it to its default.
+    """
+
+    annotation: Any
+    info: Any
+    values: st.SearchStrategy[Any]
+    always: bool = True
+
+
+def words(**size: int) -> st.SearchStrategy[str]:
+    return st.text(st.characters(codec="utf-8"), **{"max_size": 4, **size})
+
+
+SCALARS = (
+    Kind(int, st.integers(-(10**20), 10**20)),
+    Kind(float, st.floats(allow_nan=False, allow_infinity=False)),
+    Kind(bool, st.booleans()),
+    Kind(str, words()),
+    Kind(date, st.dates()),
+    Kind(datetime, st.datetimes()),
+    Kind(UUID, st.uuids()),
+    Kind(Colour, st.sampled_from(Colour)),
+    Kind(Level, st.sampled_from(Level)),
+    Kind(Mixed, st.sampled_from(Mixed), nullable=True),
+    Kind(Literal["x", "y"], st.sampled_from(["x", "y"])),
+    Kind(Literal["only"], st.just("only")),
+    Kind(Literal[1, "one", None], st.sampled_from([1, "one", None]), nullable=True),
+    Kind(Annotated[int, Field(ge=-3, lt=9)], st.integers(-3, 8)),
+    Kind(Annotated[int, Field(multiple_of=5)], st.integers(-9, 9).map(lambda n: n * 5)),
+    Kind(Annotated[float, Field(gt=0, le=1)], st.floats(0.001, 1)),
+    Kind(Annotated[str, Field(min_length=1, max_length=4)], words(min_size=1)),
+    Kind(Annotated[str, Field(pattern="^[a-z]+$")], st.from_regex("[a-z]{1,4}", fullmatch=True)),
+    Kind(int | str, st.integers() | words()),
+    Kind(bool | list[int], st.booleans() | st.lists(st.integers(), max_size=2)),
+)
+ALIASES = ("default", "items", "properties", "type", "const", "enum", "anyOf")
+ALIASES = (*ALIASES, "required", "format", "a/b~c", "two words", "é%", "decision", "tool", "answer")
+# In a union without tags, what tells one model from another: the same name, another type.
+MARKS = (
+    Kind(int, st.integers()),
+    Kind(str, words()),
+    Kind(bool, st.booleans()),
+    Kind(list[int], st.lists(st.integers(), max_size=1)),
+)
+
+
+@st.composite
+def kinds(draw: st.DrawFn, depth: int) -> Kind:
+    """A type of a field."""
+    choice = draw(st.integers(0, 7 if depth else 3))
+    if choice <= 2:
+        return draw(st.sampled_from(SCALARS))
+    if choice == 3:
+        item = draw(kinds(max(depth - 1, 0)))
+        return Kind(list[item.annotation], st.lists(item.values, max_size=2))
+    if choice == 4:
+        inner = draw(kinds(depth - 1))
+        return Kind(Optional[inner.annotation], st.none() | inner.values, nullable=True)
+    return draw(models(depth - 1) if choice == 5 else unions(depth - 1))
+
+
+@st.composite
+def unions(draw: st.DrawFn, depth: int) -> Kind:
+    """Models, told apart by a tag or by the type of one field, or lists of them."""
+    tagged = draw(st.booleans())
+    branches: list[Kind] = []
+    for number in range(draw(st.integers(2, 3))):
+        if tagged:
+            tags = draw(st.sampled_from([(f"t{number}",), (f"t{number}", f"u{number}")]))
+            info = draw(st.sampled_from([Field(alias="kind"), Field(tags[0], alias="kind")]))
+            first = Part(Literal[tags], info, st.sampled_from(tags))
+        else:
+            first = Part(MARKS[number].annotation, Field(alias="kind"), MARKS[number].values)
+        branches.append(draw(models(depth, first)))
+    union: Any = Union[tuple(branch.annotation for branch in branches)]  # noqa: UP007
+    if tagged and draw(st.booleans()):
+        union = Annotated[union, Field(discriminator="first")]
+    elif draw(st.booleans()):
+        lists = [list[branch.annotation] for branch in branches]
+        values = [st.lists(branch.values, min_size=1, max_size=2) for branch in branches]
+        return Kind(Union[tuple(lists)], st.one_of(values))  # noqa: UP007
+    return Kind(union, st.one_of([branch.values for branch in branches]))
+
+
+@st.composite
+def parts(draw: st.DrawFn, depth: int, alias: str | None) -> Part:
+    """A field of any kind, required or with any sort of default."""
+    kind = draw(kinds(depth))
+    says = {"alias": alias, "description": draw(st.sampled_from([None, "What it is."]))}
+    sort = draw(st.sampled_from(["required", "default", "factory", "none"]))
+    if sort == "none":
+        either = Optional[kind.annotation]
+        return Part(either, Field(None, **says), st.none() | kind.values, always=False)
+    if sort == "required":
+        return Part(kind.annotation, Field(**says), kind.values)
+    value = draw(kind.values)
+    info = Field(value, **says) if sort == "default" else Field(default_factory=lambda: value, **says)
+    return Part(kind.annotation, info, kind.values, always=kind.nullable)
+
+
+@st.composite
+def models(draw: st.DrawFn, depth: int = 2, first: Part | None = None) -> Kind:
+    """A model, which may hold itself, or another that holds it."""
+    name = f"Model{depth}"  # the same name for several is what pydantic has to tell apart, and does
+    own = {"first": first} if first else {}
+    aliases = draw(st.lists(st.none() | st.sampled_from(ALIASES), max_size=3, unique=True))
+    for number, alias in enumerate(aliases):
+        own[f"f{number}"] = draw(parts(depth, alias))
+    again = st.deferred(lambda: instances(model, own))
+    held = draw(st.sampled_from(["", "", "one", "many", "mutual"]))
+    other: Any = None
+    if held == "one":
+        nothing = Field(None, description="The next.")
+        values = st.none() | again
+        own["again"] = Part(Optional[ForwardRef(name)], nothing, values, always=False)
+    elif held == "many":
+        many = Field(default_factory=list)
+        own["again"] = Part(list[ForwardRef(name)], many, st.lists(again, max_size=1), always=False)
+    elif held == "mutual":
+        back = Part(list[ForwardRef(name)], Field(), st.lists(again, max_size=1))
+        other = made("Other", {"back": back}, None)
+        values = st.none() | instances(other, {"back": back})
+        own["other"] = Part(Optional[other], Field(None), values, always=False)
+    model = made(name, own, draw(st.sampled_from([None, "forbid", "ignore"])))
+    for each in filter(None, (other, model)):
+        each.model_rebuild(force=True, _types_namespace={name: model})
+    return Kind(model, instances(model, own))
+
+
+def made(name: str, own: dict[str, Part], extra: Any) -> Any:
+    fields: Any = {field: (part.annotation, part.info) for field, part in own.items()}
+    config = ConfigDict(extra=extra) if extra else ConfigDict(title="A title")
+    return create_model(name, __config__=config, __doc__="A model.", **fields)
+
+
+def instances(model: Any, own: dict[str, Part]) -> st.SearchStrategy[Any]:
+    keys = {field: part.info.alias or field for field, part in own.items()}
+    return st.fixed_dictionaries(
+        {keys[field]: part.values for field, part in own.items() if part.always},
+        optional={keys[field]: part.values for field, part in own.items() if not part.always},
+    ).map(lambda given: model(**given))
+
+
+# What follows knows nothing of the package: the rules of the dialects, and the form of an answer.
+
+STRICT = {
+    *("$ref", "$defs", "definitions", "type", "enum", "const", "title", "description", "anyOf"),
+    *("properties", "required", "additionalProperties", "items", "minItems", "maxItems"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern"),
+}
+CLAUDE = STRICT | {
+    *("default", "examples", "oneOf", "allOf", "not", "patternProperties", "minProperties"),
+    *("maxProperties", "uniqueItems", "minLength", "maxLength", "readOnly", "writeOnly"),
+    "deprecated",
+}
+
+
+def schemas_of(schema: Any, place: str = "#") -> list[tuple[str, Any]]:
+    """Every schema inside one, itself among them, with its place."""
+    found = [(place, schema)]
+    if isinstance(schema, dict):
+        for key, inside in schema.items():
+            if key in ("properties", "$defs", "definitions", "patternProperties"):
+                each = inside.items()
+            elif key in ("anyOf", "oneOf", "allOf"):
+                each = enumerate(inside)
+            elif key in ("items", "not", "additionalProperties"):
+                found += schemas_of(inside, f"{place}/{key}")
+                continue
+            else:
+                continue
+            for name, child in each:
+                found += schemas_of(child, f"{place}/{key}/{name}")
+    return found
+
+
+def target(reference: str, sent: Any) -> Any:
+    """Where a reference leads; a KeyError when it leads nowhere."""
+    assert reference == "#" or reference.startswith("#/")
+    found = sent
+    for step in unquote(reference[1:]).split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        found = found[int(name)] if isinstance(found, list) else found[name]
+    return found
+
+
+def check_strict(sent: Any) -> None:
+    """Hold a schema against the rules of strict mode."""
+    Draft202012Validator.check_schema(sent)
+    assert sent["type"] == "object"
+    assert "anyOf" not in sent
+    for place, schema in schemas_of(sent):
+        if schema is False and place.endswith("/additionalProperties"):
+            continue
+        assert isinstance(schema, dict), place
+        assert schema.keys() <= STRICT, place
+        if "$ref" in schema:
+            assert schema.keys() == {"$ref"}, place
+            assert isinstance(target(schema["$ref"], sent), dict), place
+            continue
+        assert "type" in schema or "anyOf" in schema, place
+        types = [schema.get("type")] if isinstance(schema.get("type"), str) else schema.get("type")
+        if "object" in (types or []):
+            assert schema["additionalProperties"] is False, place
+            assert schema["required"] == list(schema["properties"]), place
+        if "array" in (types or []):
+            assert isinstance(schema["items"], dict), place
+
+
+def check_claude(sent: Any) -> None:
+    """Hold a schema against what claude's validator takes."""
+    Draft7Validator.check_schema(sent)
+    assert sent["type"] == "object"
+    for place, schema in schemas_of(sent):
+        if isinstance(schema, dict):
+            assert schema.keys() <= CLAUDE, place
+            if "$ref" in schema:
+                assert isinstance(target(schema["$ref"], sent), (dict, bool)), place
+
+
+def fits(value: Any, schema: Any, sent: Any) -> bool:
+    return Draft202012Validator(sent).evolve(schema=schema).is_valid(value)
+
+
+def as_strict(value: Any, schema: Any, sent: Any) -> Any:
+    """An answer in the strict form: each property that it leaves out is there as null."""
+    while "$ref" in schema:
+        schema = target(schema["$ref"], sent)
+    for branch in schema.get("anyOf", []):
+        found = as_strict(value, branch, sent)
+        if fits(found, branch, sent):
+            return found
+    if isinstance(value, list) and "items" in schema:
+        return [as_strict(item, schema["items"], sent) for item in value]
+    own = schema.get("properties", {})
+    if not isinstance(value, dict) or not value.keys() <= own.keys():
+        return value
+    return {n: as_strict(value[n], own[n], sent) if n in value else None for n in own}
+
+
+def both_ways(schema: Any, value: Any, *, optional_as_null: bool) -> Any:
+    """An answer read as structured data and as text; both must give the same."""
+    request = ask(schema=schema)
+    found = []
+    for text, data, has_data in (("", value, True), (json.dumps(value), None, False)):
+        read, misfit = read_answer(
+            request, text, data, has_data=has_data, optional_as_null=optional_as_null
+        )
+        assert misfit is None, misfit
+        found.append(read)
+    assert found[0] == found[1]
+    return found[0]
+
+
+@settings(max_examples=int(os.environ.get('PYTEST_N','100')), phases=list(Phase)[:3])
+@given(models(), st.data())
+def test_any_model_and_its_instances_survive_the_strict_form(kind: Kind, data: Any) -> None:
+    model, value = kind.annotation, data.draw(kind.values)
+    for schema in (model, model.model_json_schema()):
+        check_request(ask(schema=schema))
+        sent = strict_schema(json_schema(ask(schema=schema)))
+        check_strict(sent)
+    whole = value.model_dump(mode="json", by_alias=True)
+    given = value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    form = as_strict(given, sent, sent)
+    for each in (whole, form):
+        Draft202012Validator(sent).validate(each)
+        assert both_ways(model, each, optional_as_null=True) == value
+    assert both_ways(model.model_json_schema(), whole, optional_as_null=True) == whole
+    plain = both_ways(model.model_json_schema(), form, optional_as_null=True)
+    assert model.model_validate_json(json.dumps(plain), strict=True) == value
+
+
+@settings(max_examples=int(os.environ.get('PYTEST_N','100')), phases=list(Phase)[:3])
+@given(models(), st.data())
+def test_any_model_and_its_instances_survive_the_form_for_claude(kind: Kind, data: Any) -> None:
+    model, value = kind.annotation, data.draw(kind.values)
+    for schema in (model, model.model_json_schema()):
+        check_request(ask(schema=schema))
+        sent = draft_07_schema(json_schema(ask(schema=schema)))
+        check_claude(sent)
+    for unset in (False, True):
+        given = value.model_dump(mode="json", by_alias=True, exclude_unset=unset)
+        Draft7Validator(sent).validate(given)
+        assert both_ways(model, given, optional_as_null=False) == value
+        assert both_ways(model.model_json_schema(), given, optional_as_null=False) == given
