@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from supervisor.model.conversation import Decision
     from supervisor.model.request import Request
 
-_DEFINITIONS = ("$defs", "definitions")
+# Where a schema defines, and what goes before its names: both may define the same one.
+_DEFINITIONS = (("$defs", ""), ("definitions", "definitions."))
 
 
 def decision_schema(request: Request[Any]) -> JsonObject:
@@ -77,13 +78,12 @@ def _closed(properties: JsonObject, description: str) -> JsonObject:
 
 def _moved(schema: Mapping[str, Any], name: str, definitions: JsonObject) -> JsonObject:
     """Put a schema and what it defines among another's definitions; gives its reference."""
-    inner: JsonObject = {}
-    outer = dict(schema)
-    for key in _DEFINITIONS:
-        inner.update(outer.pop(key, {}))
+    # With a name of its own it would be a document of its own, and no reference would lead out of it.
+    outer = {key: part for key, part in schema.items() if key not in ("$id", "$schema")}
+    for key, before in _DEFINITIONS:
+        for each, definition in outer.pop(key, {}).items():
+            definitions[f"{name}.{before}{each}"] = _redirected(definition, name)
     definitions[name] = _redirected(outer, name)
-    for each, definition in inner.items():
-        definitions[f"{name}.{each}"] = _redirected(definition, name)
     return {"$ref": f"#/$defs/{name}"}
 
 
@@ -101,8 +101,8 @@ def _redirected(part: Any, name: str) -> Any:
 
 
 def _new_reference(reference: str, name: str) -> str:
-    for key in _DEFINITIONS:
+    for key, before in _DEFINITIONS:
         head = f"#/{key}/"
         if reference.startswith(head):
-            return f"#/$defs/{name}.{reference.removeprefix(head)}"
+            return f"#/$defs/{name}.{before}{reference.removeprefix(head)}"
     return f"#/$defs/{name}{reference.removeprefix('#')}"

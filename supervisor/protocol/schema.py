@@ -8,6 +8,7 @@ refused before the start, with its path. The strict form for codex is in `strict
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
 
 from supervisor.model.errors import as_error, failure
 from supervisor.model.request import model_class
@@ -71,7 +72,20 @@ def draft_07_schema(schema: JsonObject) -> JsonObject:
     Raises:
         RequestError: a reference that leads outside of what can be sent.
     """
-    return _draft_07(schema, "#")
+
+    def rewrite(part: Any, path: str) -> Any:
+        if not isinstance(part, dict):
+            return part
+        loosened = _loosened(cast("JsonObject", part), schema)
+        reference = loosened.get("$ref")
+        if isinstance(reference, str) and not _is_sent(reference):
+            raise unsupported(path, f"the reference {reference!r} leads to what is not sent")
+        kept = {key: value for key, value in loosened.items() if key in _DRAFT_07}
+        return children(kept, path, rewrite)
+
+    sent = rewrite(schema, "#")
+    check_references(sent)
+    return sent
 
 
 def resolve(schema: JsonObject, root: JsonObject) -> JsonObject:
@@ -84,14 +98,40 @@ def resolve(schema: JsonObject, root: JsonObject) -> JsonObject:
         reference = schema.get("$ref")
         if not isinstance(reference, str) or not reference.startswith("#"):
             return schema
-        found: Any = root
-        for part in reference.removeprefix("#").split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
-            found = cast("JsonObject", found).get(name) if isinstance(found, dict) else None
+        found = _target(reference, root)
         if not isinstance(found, dict):
             raise unsupported(reference, "the reference leads nowhere")
         schema = cast("JsonObject", found)
     raise unsupported("#", "the references of the schema lead in a circle")
+
+
+def check_references(sent: JsonObject) -> None:
+    """Refuse references into what the rewriting has left out or put elsewhere.
+
+    Raises:
+        RequestError: one leads nowhere.
+    """
+
+    def look(part: Any, path: str) -> None:
+        if isinstance(part, dict):
+            inside = cast("JsonObject", part)
+            reference = inside.get("$ref")
+            if isinstance(reference, str) and _target(reference, sent) is None:
+                raise unsupported(reference, "the reference leads nowhere in what can be sent")
+            children(inside, path, look)
+
+    look(sent, "#")
+
+
+def _target(reference: str, root: JsonObject) -> Any:
+    """What a reference leads to; None for nothing, and for a name, as of "$anchor"."""
+    if reference != "#" and not reference.startswith("#/"):
+        return None
+    found: Any = root
+    for part in unquote(reference.removeprefix("#")).split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        found = cast("JsonObject", found).get(name) if isinstance(found, dict) else None
+    return found
 
 
 def children(schema: JsonObject, path: str, rewrite: Callable[[Any, str], Any]) -> JsonObject:
@@ -146,46 +186,37 @@ def _object_root(schema: JsonObject) -> JsonObject:
     return root
 
 
-def _draft_07(schema: Any, path: str) -> Any:
-    if not isinstance(schema, dict):
-        return schema
-    schema = _loosened(cast("JsonObject", schema))
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and not _is_sent(reference):
-        raise unsupported(path, f"the reference {reference!r} leads to what is not sent")
-    kept = {key: value for key, value in schema.items() if key in _DRAFT_07}
-    return children(kept, path, _draft_07)
-
-
 def _is_sent(reference: str) -> bool:
     return reference == "#" or reference.removeprefix("#/").split("/")[0] in _DRAFT_07
 
 
-def _loosened(schema: JsonObject) -> JsonObject:
+def _loosened(schema: JsonObject, root: JsonObject) -> JsonObject:
     """The schema without what would forbid more once a keyword beside or inside it is gone."""
     result = dict(schema)
     if "prefixItems" in result:  # `items` speaks of what comes behind them
         result.pop("items", None)
-    if _loses(result.get("not")):
+    if _loses(result.get("not"), root, set()):
         del result["not"]
-    if any(_loses(branch) for branch in cast("list[Any]", result.get("oneOf") or [])):
-        branches = result.pop("oneOf")  # several may fit now
+    branches = cast("list[Any]", result.get("oneOf") or [])
+    if any(_loses(branch, root, set()) for branch in branches):
+        del result["oneOf"]  # several may fit now
         result.setdefault("anyOf", branches)
     return result
 
 
-def _loses(schema: Any) -> bool:
-    """Whether something that forbids is dropped anywhere inside."""
-    if not isinstance(schema, dict):
+def _loses(schema: Any, root: JsonObject, seen: set[int]) -> bool:
+    """Whether something that forbids is dropped anywhere inside, or where a reference leads."""
+    if not isinstance(schema, dict) or id(cast("object", schema)) in seen:
         return False
     inside = cast("JsonObject", schema)
+    seen.add(id(inside))
     if any(key not in _DRAFT_07 and key not in ANNOTATIONS for key in inside):
         return True
-    lost = False
+    lost = "$ref" in inside and _loses(_target(str(inside["$ref"]), root), root, seen)
 
     def look(child: Any, _path: str) -> Any:
         nonlocal lost
-        lost = lost or _loses(child)
+        lost = lost or _loses(child, root, seen)
         return child
 
     children(inside, "#", look)

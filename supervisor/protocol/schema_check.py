@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from supervisor.model.errors import SupervisorError, as_error, failure
+from supervisor.protocol.schema import resolve
 
 if TYPE_CHECKING:
     from supervisor.model.request import Request
@@ -53,9 +54,11 @@ def check_tools(request: Request[Any]) -> None:
         try:
             tool.description.encode()
             _check_json_schema(tool.parameters)
+            parameters = dict(tool.parameters)
+            root = resolve(parameters, parameters)  # of a model that holds itself, it is a reference
         except (UnicodeEncodeError, SupervisorError) as error:
             raise _invalid(f"the tool {tool.name!r} has unusable parameters or text") from error
-        if tool.parameters.get("type") != "object":
+        if root.get("type") != "object":
             raise _invalid(f"the parameters of the tool {tool.name!r} are no object at the root")
 
 

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from supervisor.protocol.schema import ANNOTATIONS, children, resolve, unsupported
+from supervisor.protocol.schema import (
+    ANNOTATIONS,
+    LISTS,
+    check_references,
+    children,
+    resolve,
+    unsupported,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +35,9 @@ _DEFINITIONS = ("$defs", "definitions")
 _DEPTH = 64
 """How deep a union is looked into for the branch of a value; one may hold itself."""
 
-_TYPES: Mapping[type, str] = {
+_TYPES: Mapping[type[Any], str] = {
+    list: "array",
+    dict: "object",
     str: "string",
     bool: "boolean",
     int: "integer",
@@ -45,6 +54,7 @@ def strict_schema(schema: JsonObject) -> JsonObject:
     """
     if "anyOf" in schema or "oneOf" in schema:
         raise unsupported("#", "a union at the root has no strict form")
+    tags = _tags(schema, schema)
 
     def rewrite(child: Any, path: str) -> Any:
         if not isinstance(child, dict):
@@ -58,9 +68,16 @@ def strict_schema(schema: JsonObject) -> JsonObject:
             return children(kept, path, rewrite)
         kept = _typed(_sent(part, path), path)
         rewritten = children(kept, path, rewrite)
-        return _closed(rewritten, part, path, schema) if _is_object(rewritten) else rewritten
+        if _is(rewritten, "array") and "items" not in rewritten:
+            raise unsupported(path, "an array without one kind of items has no strict form")
+        if not _is(rewritten, "object"):
+            return rewritten
+        always = {name for place, name in tags if place == id(part)}
+        return _closed(rewritten, part, path, schema, always)
 
-    return _strict(schema, "#")
+    sent = _strict(schema, "#")
+    check_references(sent)
+    return sent
 
 
 def without_nulls(value: Any, schema: JsonObject) -> Any:
@@ -70,7 +87,7 @@ def without_nulls(value: Any, schema: JsonObject) -> Any:
         value: the answer.
         schema: the caller's own, not its strict form.
     """
-    return _without_nulls(value, schema, schema)
+    return _Reading(schema).without_nulls(value, schema)
 
 
 def allows_null(schema: Any, root: JsonObject, depth: int = 0) -> bool:
@@ -78,18 +95,15 @@ def allows_null(schema: Any, root: JsonObject, depth: int = 0) -> bool:
     if not isinstance(schema, dict):
         return schema is not False
     inside = resolve(cast("JsonObject", schema), root)
-    if "const" in inside:
-        return inside["const"] is None
-    if "enum" in inside:
-        return None in inside["enum"]
-    kind: Any = inside.get("type")
-    if kind is not None:
-        return kind == "null" or (isinstance(kind, list) and "null" in kind)
-    branches = [*inside.get("anyOf", []), *inside.get("oneOf", [])]
-    if branches:
-        return depth < _DEPTH and any(allows_null(b, root, depth + 1) for b in branches)
-    parts = inside.get("allOf", [])
-    return depth < _DEPTH and all(allows_null(p, root, depth + 1) for p in parts)
+    if not _is_one(None, inside):
+        return False
+    for key, fit in (("anyOf", any), ("oneOf", any), ("allOf", all)):
+        branches = cast("list[Any]", inside.get(key) or [])
+        if branches and (
+            depth == _DEPTH or not fit(allows_null(branch, root, depth + 1) for branch in branches)
+        ):
+            return False
+    return True
 
 
 def _merged_all_of(schema: JsonObject, path: str) -> JsonObject:
@@ -137,23 +151,26 @@ def _type_of(value: object) -> str:
     return next((name for kind, name in _TYPES.items() if type(value) is kind), "")
 
 
-def _is_object(schema: JsonObject) -> bool:
+def _is(schema: JsonObject, name: str) -> bool:
     kind: Any = schema.get("type")
-    return kind == "object" or (isinstance(kind, list) and "object" in kind)
+    return kind == name or (isinstance(kind, list) and name in kind)
 
 
-def _closed(schema: JsonObject, own: JsonObject, path: str, root: JsonObject) -> JsonObject:
+def _closed(
+    schema: JsonObject, own: JsonObject, path: str, root: JsonObject, always: set[str]
+) -> JsonObject:
     properties = cast("JsonObject", schema.get("properties", {}))
     extra = schema.get("additionalProperties")
     # Properties that are given, if none, are all that are meant: a model or a tool without any.
     free = not properties and ("properties" not in schema or extra is True)
     if isinstance(extra, dict) or (free and extra is not False):
         raise unsupported(path, "an object with free keys has no strict form")
-    required = set(cast("list[str]", schema.get("required", [])))
+    always = always | set(cast("list[str]", schema.get("required", [])))
     originals = cast("JsonObject", own.get("properties", {}))
 
     def nullable(name: str, child: Any) -> Any:
-        if name in required or allows_null(originals[name], root):
+        original = originals[name]
+        if name in always or allows_null(original, root) or _is_fixed(original, root):
             return child
         return {"anyOf": [child, {"type": "null"}]}
 
@@ -165,60 +182,119 @@ def _closed(schema: JsonObject, own: JsonObject, path: str, root: JsonObject) ->
     }
 
 
-def _without_nulls(value: Any, schema: Any, root: JsonObject) -> Any:
-    if not isinstance(schema, dict) or not isinstance(value, (list, dict)):
-        return value
-    inside = _branch(value, cast("JsonObject", schema), root, 0)
-    if inside is None:
-        return cast("Any", value)
-    if isinstance(value, list):
-        items = inside.get("items")
-        return [_without_nulls(item, items, root) for item in cast("list[Any]", value)]
-    properties = cast("JsonObject", inside.get("properties", {}))
-    required = set(cast("list[str]", inside.get("required", [])))
-    return {
-        key: _without_nulls(item, properties.get(key), root)
-        for key, item in cast("JsonObject", value).items()
-        if item is not None
-        or key in required
-        or key not in properties
-        or allows_null(properties[key], root)
-    }
-
-
-def _branch(value: Any, schema: JsonObject, root: JsonObject, depth: int) -> JsonObject | None:
-    """The schema, or the branch of a union inside it, that the value was written for."""
-    schema = resolve(schema, root)
-    if _describes(value, schema, root):
-        return schema
-    if depth < _DEPTH:
-        for key in ("anyOf", "oneOf", "allOf"):
-            for branch in cast("list[Any]", schema.get(key) or []):
-                if isinstance(branch, dict):
-                    found = _branch(value, cast("JsonObject", branch), root, depth + 1)
-                    if found is not None:
-                        return found
-    return None
-
-
-def _describes(value: Any, schema: JsonObject, root: JsonObject) -> bool:
-    if isinstance(value, list):
-        return isinstance(schema.get("items"), dict)
-    properties = schema.get("properties")
-    if not isinstance(properties, dict):
-        return False
-    own, given = cast("JsonObject", properties), cast("JsonObject", value)
-    return given.keys() <= own.keys() and all(_tagged(given[n], own[n], root) for n in given)
-
-
-def _tagged(value: Any, schema: Any, root: JsonObject) -> bool:
-    """Whether a value is one of those that a property is limited to; most are not limited.
-
-    Null is passed: it may stand for an absent property.
-    """
-    if value is None or not isinstance(schema, dict):
-        return True
+def _is_fixed(schema: Any, root: JsonObject) -> bool:
+    """Whether a property has one value, there or not. As null it would tell no branch from another."""
     inside = resolve(cast("JsonObject", schema), root)
-    if "const" in inside:
-        return bool(inside["const"] == value)
-    return "enum" not in inside or value in inside["enum"]
+    return "const" in inside and inside["const"] == schema.get("default", inside.get("default"))
+
+
+def _tags(part: Any, root: JsonObject) -> set[tuple[int, str]]:
+    """The properties, with the id of their schema, that tell the branches of unions apart.
+
+    Pydantic refuses a value without its tag even where the tag has a default, so null must not be
+    offered for it.
+    """
+    if isinstance(part, list):
+        return {tag for item in cast("list[Any]", part) for tag in _tags(item, root)}
+    if not isinstance(part, dict):
+        return set()
+    inside = cast("JsonObject", part)
+    found = {tag for item in inside.values() for tag in _tags(item, root)}
+    told: Any = inside.get("discriminator")
+    if isinstance(told, dict) and ("oneOf" in inside or "anyOf" in inside):
+        name = str(cast("JsonObject", told).get("propertyName"))
+        found |= {(id(leaf), name) for leaf in _leaves(inside, root, set())}
+    return found
+
+
+def _leaves(schema: JsonObject, root: JsonObject, seen: set[int]) -> list[JsonObject]:
+    """The schema, or the branches of its unions; one that holds itself is not followed again."""
+    inside = resolve(schema, root)
+    if id(inside) in seen:
+        return []
+    seen.add(id(inside))
+    branches = [
+        cast("JsonObject", branch)
+        for key in LISTS
+        for branch in cast("list[Any]", inside.get(key) or [])
+        if isinstance(branch, dict)
+    ]
+    own = [inside] if not branches or "properties" in inside or "items" in inside else []
+    return own + [leaf for branch in branches for leaf in _leaves(branch, root, seen)]
+
+
+class _Reading:
+    """One answer on its way back. What was found to fit is kept: branches may look much alike."""
+
+    def __init__(self, root: JsonObject) -> None:
+        self._root = root
+        self._known: dict[tuple[int, int], bool] = {}
+
+    def without_nulls(self, value: Any, schema: Any) -> Any:
+        if not isinstance(schema, dict) or not isinstance(value, (list, dict)):
+            return value
+        inside = self._branch(value, cast("JsonObject", schema))
+        if inside is None:
+            return cast("Any", value)
+        if isinstance(value, list):
+            items = inside.get("items")
+            return [self.without_nulls(item, items) for item in cast("list[Any]", value)]
+        properties = cast("JsonObject", inside.get("properties", {}))
+        required = set(cast("list[str]", inside.get("required", [])))
+        return {
+            key: self.without_nulls(item, properties.get(key))
+            for key, item in cast("JsonObject", value).items()
+            if item is not None
+            or key in required
+            or key not in properties
+            or allows_null(properties[key], self._root)
+        }
+
+    def _branch(self, value: Any, schema: JsonObject) -> JsonObject | None:
+        """The schema, or the branch of a union inside it, that the value was written for."""
+        leaves = _leaves(schema, self._root, set())
+        if len(leaves) == 1:
+            return leaves[0]
+        fitting = [leaf for leaf in leaves if self._fits_leaf(value, leaf)]
+        if isinstance(value, dict):  # the strict form has all properties, so all is the likelier
+            keys = cast("JsonObject", value).keys()
+            fitting.sort(key=lambda leaf: leaf.get("properties", {}).keys() != keys)
+        return fitting[0] if fitting else None
+
+    def _fits(self, value: Any, schema: Any) -> bool:
+        """Whether a value may have been written for a schema, by its types and fixed values."""
+        if not isinstance(schema, dict):
+            return schema is not False
+        leaves = _leaves(cast("JsonObject", schema), self._root, set())
+        return any(self._fits_leaf(value, leaf) for leaf in leaves)
+
+    def _fits_leaf(self, value: Any, schema: JsonObject) -> bool:
+        if not isinstance(value, (list, dict)):
+            return _is_one(value, schema)
+        place = (id(cast("object", value)), id(schema))
+        if place not in self._known:
+            self._known[place] = _is_one(value, schema) and self._fits_inside(value, schema)
+        return self._known[place]
+
+    def _fits_inside(self, container: Any, schema: JsonObject) -> bool:
+        if isinstance(container, list):
+            items = schema.get("items")
+            return all(self._fits(item, items) for item in cast("list[Any]", container))
+        value = cast("JsonObject", container)
+        properties = cast("JsonObject", schema.get("properties", {}))
+        required = set(cast("list[str]", schema.get("required", [])))
+        return value.keys() <= properties.keys() and all(
+            (item is None and name not in required) or self._fits(item, properties[name])
+            for name, item in value.items()
+        )
+
+
+def _is_one(value: Any, schema: JsonObject) -> bool:
+    """Whether a value has the type that a schema asks for, and is one of its values."""
+    name = _type_of(value)
+    number = name == "integer" and _is(schema, "number")
+    if "type" in schema and not number and not _is(schema, name):
+        return False
+    if "const" in schema:
+        return bool(schema["const"] == value)
+    return "enum" not in schema or value in schema["enum"]
