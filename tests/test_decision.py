@@ -57,9 +57,7 @@ def outcome(own: Any, step: Any, *, strict: bool, as_text: bool = False) -> Any:
     """What the answer to a request gives, the answer as an adapter has it."""
     sent = replace(own, schema=decision_schema(own), tools=())
     text, data = (json.dumps(step), None) if as_text else ("", step)
-    return read_outcome(
-        own, sent, text, data, has_data=not as_text, optional_as_null=strict
-    )
+    return read_outcome(own, sent, text, data, has_data=not as_text, optional_as_null=strict)
 
 
 def code_of(own: Any, step: Any, *, strict: bool) -> str | None:
@@ -92,7 +90,9 @@ def test_any_tools_and_any_answer_survive_both_dialects(
 
     def form(value: Any, key: str) -> Any:
         given = value.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        step = {"decision": {"answer": given} if key == "answer" else {"tool": key, "arguments": given}}
+        step = {
+            "decision": {"answer": given} if key == "answer" else {"tool": key, "arguments": given}
+        }
         step = as_strict(step, sent, sent) if strict else step
         validator.validate(step)
         return step
@@ -135,7 +135,15 @@ def test_the_arguments_of_another_tool_are_refused(
 TOOLS = (
     tool("grow", Node),
     tool("stop", Nothing),
-    tool("open", {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"], "additionalProperties": False}),
+    tool(
+        "open",
+        {
+            "type": "object",
+            "properties": {"path": {"type": "string"}},
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+    ),
 )
 
 

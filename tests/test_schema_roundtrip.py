@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum
-from typing import Annotated, Any, ForwardRef, Literal, NamedTuple, Optional, Union
+from typing import Annotated, Any, ForwardRef, Literal, NamedTuple, Union
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -122,7 +122,7 @@ def kinds(draw: st.DrawFn, depth: int) -> Kind:
         return Kind(list[item.annotation], st.lists(item.values, max_size=2))
     if choice == 4:
         inner = draw(kinds(depth - 1))
-        return Kind(Optional[inner.annotation], st.none() | inner.values, nullable=True)
+        return Kind(inner.annotation | None, st.none() | inner.values, nullable=True)
     return draw(models(depth - 1) if choice == 5 else unions(depth - 1))
 
 
@@ -156,12 +156,14 @@ def parts(draw: st.DrawFn, depth: int, alias: str | None) -> Part:
     says = {"alias": alias, "description": draw(st.sampled_from([None, "What it is."]))}
     sort = draw(st.sampled_from(["required", "default", "factory", "none"]))
     if sort == "none":
-        either = Optional[kind.annotation]
+        either = kind.annotation | None
         return Part(either, Field(None, **says), st.none() | kind.values, always=False)
     if sort == "required":
         return Part(kind.annotation, Field(**says), kind.values)
     value = draw(kind.values)
-    info = Field(value, **says) if sort == "default" else Field(default_factory=lambda: value, **says)
+    info = (
+        Field(value, **says) if sort == "default" else Field(default_factory=lambda: value, **says)
+    )
     return Part(kind.annotation, info, kind.values, always=kind.nullable)
 
 
@@ -179,7 +181,7 @@ def models(draw: st.DrawFn, depth: int = 2, first: Part | None = None) -> Kind:
     if held == "one":
         nothing = Field(None, description="The next.")
         values = st.none() | again
-        own["again"] = Part(Optional[ForwardRef(name)], nothing, values, always=False)
+        own["again"] = Part(ForwardRef(name) | None, nothing, values, always=False)
     elif held == "many":
         many = Field(default_factory=list)
         own["again"] = Part(list[ForwardRef(name)], many, st.lists(again, max_size=1), always=False)
@@ -187,7 +189,7 @@ def models(draw: st.DrawFn, depth: int = 2, first: Part | None = None) -> Kind:
         back = Part(list[ForwardRef(name)], Field(), st.lists(again, max_size=1))
         other = made("Other", {"back": back}, None)
         values = st.none() | instances(other, {"back": back})
-        own["other"] = Part(Optional[other], Field(None), values, always=False)
+        own["other"] = Part(other | None, Field(None), values, always=False)
     model = made(name, own, draw(st.sampled_from([None, "forbid", "ignore"])))
     for each in filter(None, (other, model)):
         each.model_rebuild(force=True, _types_namespace={name: model})
@@ -417,7 +419,8 @@ def test_a_root_that_is_no_object_has_no_form_at_all(root: Any) -> None:
 
 
 def test_a_type_without_a_json_schema_is_refused() -> None:
-    model = create_model("Model", field=(type(which), ...), __config__={"arbitrary_types_allowed": True})
+    config = ConfigDict(arbitrary_types_allowed=True)
+    model = create_model("Model", field=(type(which), ...), __config__=config)
     with pytest.raises(RequestError, match="no JSON Schema"):
         json_schema(ask(schema=model))
 
@@ -454,7 +457,7 @@ def test_a_model_without_fields_is_closed() -> None:
 
 def test_an_array_without_items_has_no_strict_form() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "array"}}}
-    with pytest.raises(RequestError, match=r"one kind of items .* at #/properties/a\.$"):
+    with pytest.raises(RequestError, match="without one kind of items"):
         strict_schema(json_schema(ask(schema=schema)))
 
 
