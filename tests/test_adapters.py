@@ -45,7 +45,9 @@ OURS = ("claude", "codex")
 AT = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 NOT_COMPARED = ("version", "exit_code", "signal", "schema", "tool_used")
 CASES = sorted(
-    str(path.parent.relative_to(RECORDINGS)) for path in RECORDINGS.glob("*/*/expect.json")
+    str(path.parent.relative_to(RECORDINGS))
+    for name in OURS
+    for path in (RECORDINGS / name).glob("*/expect.json")
 )
 
 

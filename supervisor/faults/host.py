@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, cast
 
@@ -14,13 +15,19 @@ if TYPE_CHECKING:
     from supervisor.process.start import Containment
 
 
-async def main(provider: str, state_dir: str, mode: Containment, program: list[str]) -> None:
-    """Run the program once."""
+async def main(
+    provider: str, state_dir: str, mode: Containment, variables: str, program: list[str]
+) -> None:
+    """Run the program once, with variables given as a JSON object."""
     async with Supervisor(
-        programs={provider: program}, state_dir=state_dir, containment=mode
+        programs={provider: program},
+        variables={provider: json.loads(variables)},
+        state_dir=state_dir,
+        containment=mode,
     ) as supervisor:
         await supervisor.run(Request(provider=provider, prompt="x", billing="any"))
 
 
 if __name__ == "__main__":
-    trio.run(main, sys.argv[1], sys.argv[2], cast("Containment", sys.argv[3]), sys.argv[4:])
+    provider, state_dir, mode, variables, *program = sys.argv[1:]
+    trio.run(main, provider, state_dir, cast("Containment", mode), variables, program)
