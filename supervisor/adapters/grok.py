@@ -23,8 +23,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID, uuid5
 
-from pydantic_core import from_json
-
 from supervisor.model.adapter import Adapter, Capabilities, Wanted
 from supervisor.model.completion import Billing, Cost, Usage
 from supervisor.model.errors import Failure, as_error, failure
@@ -92,9 +90,8 @@ _ENVIRONMENT = {
     },
 }
 
-# Commands are looked for in the first word, blanks before it or not.
-_COMMAND = re.compile(r"\s*\S*/")
-_HEAD = "The message:\n"
+# A command is looked for at the head of the first word, blanks before it or not.
+_COMMAND = re.compile(r"\W*/")
 # The CLI takes `@`, blanks, and all up to the next blank for the path of a file and puts that file into
 # the request. It needs no blank before the `@`: any character will do that is no letter or digit.
 _BLANKS = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -128,11 +125,11 @@ _CAUSES: tuple[tuple[str, Code, str | None], ...] = (
     (r"^Couldn't set model", "model.unavailable", None),
     (r"unknown effort level", "request.unsupported", "The model does not have that effort."),
     (r"maximum prompt length", "model.context", None),
-    (r"^(degenerate summary|.*compaction)", "model.context", None),
-    (r"max_tokens", "answer.max_tokens", None),
+    (r"^degenerate summary", "model.context", None),
+    (r"^response truncated by max_tokens", "answer.max_tokens", None),
     # Told as a status 500 that no server sent: the stream ended early, or was none.
     (r"No ResponseCompleted or ResponseIncomplete", "network", None),
-    (r"^reqwest error|^error sending request|stopped responding", "network", None),
+    (r"^reqwest error|error sending request|^The model stopped responding", "network", None),
     (
         r"^empty response from model",
         "protocol.empty",
@@ -410,7 +407,7 @@ def _question(
     if _attaches(prompt):
         if _lasts(request):
             raise _unsupported_path("a session cannot last then")
-        rules = f"<user_message>\n{prompt}\n</user_message>"
+        rules = _framed(prompt)
         # Beside another system prompt, rules are dropped.
         flag = "--rules=" if system is None else f"--system-prompt-override={system}\n\n"
         if len(f"{flag}{rules}".encode()) > _ARGUMENT_LIMIT:
@@ -422,8 +419,8 @@ def _question(
     else:
         if system is not None:
             told.append(_argument(f"--system-prompt-override={system}", "system prompt"))
-        if _COMMAND.match(prompt):
-            prompt = _HEAD + prompt
+        if _COMMAND.match(prompt) or prompt != prompt.strip():
+            prompt = _framed(prompt)
     # Without --verbatim, the end of a longer prompt is left in a file that the model cannot read.
     if not request.images:
         file = PrivateFile(name="prompt.txt", content=prompt.encode())
@@ -439,6 +436,11 @@ def _question(
     blocks = json.dumps([{"type": "text", "text": prompt}, *pictures], ensure_ascii=False)
     told.append(_argument(f"--prompt-json={blocks}", "prompt with its images"))
     return ["--verbatim"], told, ()
+
+
+def _framed(prompt: str) -> str:
+    """Between two lines of ours no command is seen, and no blanks at the ends are taken off."""
+    return f"<user_message>\n{prompt}\n</user_message>"
 
 
 def _attaches(prompt: str) -> bool:
@@ -554,8 +556,8 @@ def _unwrapped(message: str) -> tuple[str, int | None]:
     """An error's sentence and HTTP status. Most come as JSON behind "Internal error: "."""
     said = message.removeprefix("Internal error: ")
     try:
-        inner: Any = from_json(said) if said != message else said
-    except ValueError:
+        inner: Any = json.loads(said) if said != message else said
+    except (ValueError, RecursionError):
         inner = said
     if not isinstance(inner, dict):
         said = str(inner)
