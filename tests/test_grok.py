@@ -355,8 +355,8 @@ def test_a_key_that_is_asked_for_pays_alone() -> None:
     [
         ("subscription", HOME, True, "subscription"),
         ("api_key", KEY, True, "api_key"),
-        ("any", HOME, True, "subscription"),
-        ("any", KEY, True, "subscription"),
+        ("any", HOME, True, "unknown"),
+        ("any", KEY, True, "unknown"),
         ("any", KEY, False, "api_key"),
     ],
 )

@@ -206,7 +206,7 @@ class Grok(Adapter):
         question, told, files = _question(request, places.files)
         environment = {**_ENVIRONMENT, "GROK_HOME": places.state, "HOME": places.state}
         (environment["GROK_AUTH_PATH"],) = self.login_files(environ)
-        if request.billing == "subscription":
+        if request.billing == "subscription":  # else auth.json may hold a key as well
             environment["GROK_DISABLE_API_KEY_AUTH"] = "1"
         elif request.billing == "api_key":  # a login that can be read outranks the key
             environment["GROK_AUTH_PATH"] = f"{places.state}/auth.json"
@@ -388,11 +388,13 @@ def _billing(request: Request[Any], surroundings: Surroundings) -> Billing:
     keys = _keys(surroundings.environ)
     if request.billing == "api_key":
         return Billing(payer="api_key", evidence=f"{' and '.join(keys)} set, login out of reach")
-    if not keys:
-        return Billing(payer="subscription", evidence="no API key in the environment")
-    if any(file.path.endswith("/auth.json") for file in surroundings.found):
-        return Billing(payer="subscription", evidence="auth.json, which outranks the API key")
-    return Billing(payer="api_key", evidence=f"{' and '.join(keys)} set, and no auth.json")
+    if request.billing == "subscription":
+        return Billing(
+            payer="subscription", evidence="no API key is set, and the login may be none"
+        )
+    if keys and not any(file.path.endswith("/auth.json") for file in surroundings.found):
+        return Billing(payer="api_key", evidence=f"{' and '.join(keys)} set, and no auth.json")
+    return Billing(payer="unknown", evidence="auth.json, which may hold a login or a key")
 
 
 def _question(
