@@ -38,7 +38,7 @@ from supervisor.model.request import Data
 from supervisor.process.pump import read_now
 from supervisor.protocol.accumulate import Accumulator, End, Verdict
 from supervisor.protocol.deadlines import Deadlines
-from supervisor.protocol.decode import read_objects
+from supervisor.protocol.decode import is_utf8, read_objects
 from supervisor.protocol.ending import cause_of, ending
 from supervisor.protocol.framer import Dropped, Framer
 from supervisor.protocol.redact import shown_argv
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 _CHUNK = 65536
 _DRAIN_LEAST = 1.0
 """Seconds in which the rest of the output is read, although the run's whole time may be over."""
+_REPLACED = "A line held bytes that are not UTF-8; U+FFFD stands in their place."
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _COLOUR_BYTES = re.compile(_COLOUR.pattern.encode())
 
@@ -312,6 +313,8 @@ class Attempt(Generic[Data]):
                         self._accumulator.line_lost("protocol.truncated")
                     self._take(value)
                 else:
+                    if not is_utf8(line):
+                        self._take(Notice(code="warning", message=_REPLACED))
                     for record in self._decoder.record(value, len(line), at):
                         self._take(record)
 

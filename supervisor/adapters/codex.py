@@ -235,6 +235,7 @@ class CodexDecoder:
         self._api_key = api_key
         self._sign_in = sign_in
         self._resumed = resumed
+        self._outdated = False
 
     def record(self, value: JsonObject, size: int, at: datetime) -> Sequence[Record]:
         match string(value, "type"):
@@ -246,6 +247,14 @@ class CodexDecoder:
                 return _item(obj(value, "item"), event.removeprefix("item."), size)
             case "error":
                 return _error(string(value, "message") or "", at)
+            # Public reports: 0.42 began with this and named its items otherwise, 0.21 put each event
+            # into an envelope. Neither stream holds its version.
+            case "session.created":
+                return self._old_dialect()
+            case None if obj(value, "msg"):
+                return self._old_dialect()
+            case "turn.completed" if self._outdated:
+                return [TurnEnded(failure=failure("cli.unsupported_version"))]
             case "turn.completed":
                 usage = _usage(obj(value, "usage"), cumulative=self._resumed)
                 reported = [] if usage is None else [UsageReported(usage=usage)]
@@ -263,6 +272,10 @@ class CodexDecoder:
             said = f"codex login status: {self._sign_in.evidence}"
             return Billing(payer=self._sign_in.payer, evidence=said)
         return Billing(payer="unknown", evidence="codex's events do not say who pays")
+
+    def _old_dialect(self) -> list[Record]:
+        self._outdated = True
+        return [ErrorReported(failure=failure("cli.unsupported_version"))]
 
 
 def _state(environ: Mapping[str, str]) -> str:

@@ -28,6 +28,15 @@ def read_objects(line: bytes) -> list[JsonObject | Unrecognized]:
     return [Unrecognized(type=None, size=len(line))]
 
 
+def is_utf8(line: bytes) -> bool:
+    """Whether a line can be decoded as it is."""
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _parse(line: bytes) -> object:
     try:
         return from_json(line)
