@@ -116,7 +116,8 @@ async def test_a_writer_of_chinese_gets_no_broken_characters_from_split_writes(
 async def test_a_reader_of_latin_1_files_loses_one_character_and_no_run(
     bench: Bench, provider: str
 ) -> None:
-    """A tool's Latin-1 output went raw into the stream, and a strict decoder ended it. claude, codex."""
+    """A tool's Latin-1 output went raw into the stream, and a strict decoder ended it. claude,
+    codex."""
     data = joined(*whole(provider, "5 m@ of it")).replace(b"m@", b"m\xb2")
     async with bench.supervisor(stored(bench, data), provider=provider) as supervisor:
         events = await events_of(supervisor, question(provider))
@@ -143,7 +144,7 @@ async def test_an_archiver_keeps_the_answer_when_half_a_line_follows_it(
 async def test_a_user_of_a_version_manager_gets_the_answer_between_banner_lines(
     bench: Bench, provider: str
 ) -> None:
-    """A banner, log lines and JSON that is no event stood in the stream. claude and codex, 2025-09."""
+    """A banner, log lines and JSON that is no event stood in the stream. claude, codex, 2025-09."""
     noise = ("Now using node v26.3.0", "null", "42", "{not json}", '["a"]')
     first, *rest = whole(provider)
     stream = say(noise[0], first, *noise[1:], *rest)
@@ -209,7 +210,8 @@ async def test_a_wrapper_author_always_gets_codex_in_its_json_mode(bench: Bench)
 
 
 async def test_a_wrapper_author_sees_no_success_when_stdout_stays_empty(bench: Bench) -> None:
-    """The transcript on stderr, nothing on stdout and exit code 0 passed for success. codex, 2026-05."""
+    """The transcript on stderr, nothing on stdout and exit code 0 passed for success. codex,
+    2026-05."""
     supervisor = Supervisor(
         programs={"codex": fake(["stderr", "codex\nThe answer."], ["exit", 0])},
         state_dir=bench.state,

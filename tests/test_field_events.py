@@ -55,7 +55,8 @@ def reconnecting(*attempts: int) -> list[dict[str, Any]]:
 
 
 async def test_a_task_board_does_not_fail_tasks_that_only_reconnected(bench: Bench) -> None:
-    """Error events of reconnects were taken for the end of a run that then went well. codex, 2026-05."""
+    """Error events of reconnects were taken for the end of a run that then went well. codex,
+    2026-05."""
     stream = say(THREAD, TURN, *reconnecting(2, 3, 4), said("It works."), COMPLETED)
     async with bench.supervisor(*stream) as supervisor:
         events = await events_of(supervisor, ask())
@@ -206,7 +207,8 @@ async def test_a_nightly_job_raises_no_alarm_for_exit_1_after_a_good_result(benc
 async def test_a_reviewer_keeps_the_text_of_a_run_that_used_up_its_turns(
     bench: Bench, is_error: bool, text: str | None
 ) -> None:
-    """The turn limit was read as success, or as failure without the text. claude, 2026-01 and 2026-06."""
+    """The turn limit was read as success, or as failure without the text. claude, 2026-01 and
+    2026-06."""
     last = lines("claude/d-agent-max-turns")[-1]
     spoken = [] if text is None else [assistant(text)]
     stream = say(init(), *spoken, {**last, "is_error": is_error})
@@ -281,7 +283,8 @@ async def test_a_support_desk_reads_stderr_where_nothing_else_tells_the_cause(be
 async def test_a_code_generator_does_not_take_a_cut_answer_for_a_whole_one(
     bench: Bench, reason: str | None, code: str
 ) -> None:
-    """Answers that were cut, refused or cancelled came with exit code 0. claude's form of it, 2026-08."""
+    """Answers that were cut, refused or cancelled came with exit code 0. claude's form of it,
+    2026-08."""
     async with bench.supervisor(
         *say(*answer("def f(", stop_reason=reason)), ["exit", 0], provider="claude"
     ) as supervisor:

@@ -21,18 +21,15 @@ from tests.field import (
     COUNTS,
     HELLO,
     answer,
-    assistant,
     init,
     kinds,
     lines,
-    program,
     question,
     result,
     running,
     say,
     signed_in,
     starts,
-    turn,
     turn_failed,
 )
 from tests.test_schema import Verdict
@@ -95,7 +92,8 @@ CLAUDE_LIMITS: list[tuple[str, Callable[[datetime], bool]]] = [
 async def test_a_night_shift_knows_when_the_plan_is_back_in_each_wording_of_claude(
     bench: Bench, text: str, fits: Callable[[datetime], bool]
 ) -> None:
-    """The sentence on the used-up plan changed with the releases, and matchers broke. claude to 2.1.187."""
+    """The sentence on the used-up plan changed with the releases, and matchers broke. claude to
+    2.1.187."""
     start, _, synthetic, last = signed_in("claude/e-429-usage-limit-oauth")
     content = {**synthetic["message"], "content": [{"type": "text", "text": text}]}
     stream = say(start, {**synthetic, "message": content}, {**last, "result": text})
@@ -194,7 +192,8 @@ async def test_a_harness_that_trusts_retryable_never_repeats_a_hard_limit(
 async def test_a_long_job_is_ended_when_the_stream_stalls_and_signals_are_ignored(
     bench: Bench,
 ) -> None:
-    """Half a message and then silence for 15 hours; neither SIGINT nor SIGTERM helped. claude, 2026-06."""
+    """Half a message and then silence for 15 hours; neither SIGINT nor SIGTERM helped. claude,
+    2026-06."""
     half = lines("claude/c-stream-partial")[1:5]
     steps = (["ignore", "SIGTERM"], ["ignore", "SIGINT"], *say(init(), *half), ["hang"])
     async with bench.supervisor(*steps, provider="claude") as supervisor:
@@ -230,7 +229,8 @@ claude(" ".join(found) or "nothing", source=found[0] if found else "none")
 
 
 async def test_a_subscriber_is_not_billed_for_a_key_in_the_shell(bench: Bench) -> None:
-    """A key in the environment outranked the login, and 72 dollars were gone in an hour. claude, 2026-08."""
+    """A key in the environment outranked the login, and 72 dollars were gone in an hour. claude,
+    2026-08."""
     environ = planted(bench, *KEYS["claude"])
     supervisor = running(bench, "claude", SAYS_ITS_KEY, *KEYS["claude"], environ=environ)
     async with supervisor:
@@ -240,7 +240,8 @@ async def test_a_subscriber_is_not_billed_for_a_key_in_the_shell(bench: Bench) -
 
 
 async def test_a_subscriber_is_spared_a_run_whose_first_line_names_a_key(bench: Bench) -> None:
-    """The same, where the CLI found a key elsewhere: the run must not go on to spend. claude, 2026-09."""
+    """The same, where the CLI found a key elsewhere: the run must not go on to spend. claude,
+    2026-09."""
     stream = say(init(apiKeySource="apiKeyHelper"))
     async with bench.supervisor(*stream, ["hang"], provider="claude") as supervisor:
         with trio.fail_after(BOUND):
@@ -500,7 +501,8 @@ async def test_a_health_check_that_says_signed_in_does_not_hide_a_dead_token(ben
 
 
 async def test_a_scheduled_job_is_told_once_that_its_token_has_expired(bench: Bench) -> None:
-    """Without a terminal the token was not refreshed, and the job asked again. claude 2.1.114, 2.1.216."""
+    """Without a terminal the token was not refreshed, and the job asked again. claude 2.1.114,
+    2.1.216."""
     counted, stream = bench.path / "starts", bench.path / "stream"
     bad = [init(), result(is_error=True, api_error_status=401, result="OAuth token has expired.")]
     stream.write_text("".join(f"{json.dumps(line)}\n" for line in bad))
@@ -554,7 +556,8 @@ say(last)
 
 
 async def test_a_user_with_a_stop_hook_gets_the_answer_and_not_the_hooks_word(bench: Bench) -> None:
-    """A hook kept the run alive, and what the model said of it was the last message. claude, 2026-08."""
+    """A hook kept the run alive, and what the model said of it was the last message. claude,
+    2026-08."""
     folder = bench.path / ".claude"
     folder.mkdir()
     (folder / "settings.json").write_text('{"hooks": {"Stop": [{"hooks": []}]}}')
@@ -577,7 +580,8 @@ codex("The answer.")
 async def test_a_user_with_slow_tool_servers_does_not_wait_for_them(
     bench: Bench, hermetic: Any
 ) -> None:
-    """The user's own tool servers were started for each run, and even a disabled one broke it. codex 0.116."""
+    """The user's own tool servers were started for each run, and even a disabled one broke it.
+    codex 0.116."""
     home = bench.path / "codex"
     home.mkdir()
     (home / "config.toml").write_text('[mcp_servers.slow]\ncommand = "sleep"\nenabled = false\n')
@@ -601,7 +605,7 @@ async def test_a_user_of_claude_with_tool_servers_starts_none_of_them(bench: Ben
 
 
 NEEDS = """
-missing = [name for name in sys.argv[3:] if name.isidentifier() and not os.environ.get(name)]
+missing = [name for name in sys.argv[3].split() if not os.environ.get(name)]
 if missing:
     sys.stderr.write("missing: " + " ".join(missing))
     sys.exit(127 if "PATH" in missing else 1)
@@ -618,9 +622,10 @@ NEEDED = (
 async def test_a_container_user_behind_a_proxy_has_all_that_the_cli_needs(
     bench: Bench, provider: str
 ) -> None:
-    """Started with a bare environment the CLI found no shell, no node, no home. claude, codex, 2025-2026."""
+    """Started with a bare environment the CLI found no shell, no node, no home. claude, codex,
+    2025-2026."""
     environ = {**dict.fromkeys(NEEDED, "C"), **planted(bench)}
-    supervisor = running(bench, provider, NEEDS, provider, *NEEDED, environ=environ)
+    supervisor = running(bench, provider, NEEDS, provider, " ".join(NEEDED), environ=environ)
     async with supervisor:
         completion = await supervisor.run(question(provider))
     assert completion.text.startswith(str(bench.state))
@@ -631,7 +636,8 @@ async def test_a_container_user_behind_a_proxy_has_all_that_the_cli_needs(
 async def test_a_user_without_node_learns_that_the_cli_cannot_be_started(
     bench: Bench, provider: str, code: int
 ) -> None:
-    """The launcher found no node, and its exit code was reported as the model's failure. codex, 2025-10."""
+    """The launcher found no node, and its exit code was reported as the model's failure. codex,
+    2025-10."""
     steps = (["stderr", "env: 'node': No such file or directory"], ["exit", code])
     async with bench.supervisor(*steps, provider=provider) as supervisor:
         error = await error_of(supervisor, question(provider))

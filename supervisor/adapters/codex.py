@@ -500,9 +500,14 @@ _PHRASES: tuple[tuple[str, Code], ...] = (
 
 def _failure(message: str, at: datetime) -> Failure:
     status = re.match(r"(?:stream disconnected[^:]*: )?unexpected status (\d{3})", message)
+    limit = read_limit(message, at)
+    if status is not None and status[1] == "429" and limit is not None:
+        # The body tells a plan that is used up from a rate.
+        return failure(
+            limit.code, status=429, resets_at=limit.resets_at, retry_after=limit.retry_after
+        )
     if status is not None:
         return _by_status(int(status[1]))
-    limit = read_limit(message, at)
     for pattern, code in _PHRASES:
         if re.search(pattern, message):
             if code == "request.unsupported":
