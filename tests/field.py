@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,11 @@ def _with_login(line: Line) -> Line:
 def say(*values: Line | str) -> list[Step]:
     """The steps that print events, or lines of text as they are."""
     return [["print", v if isinstance(v, str) else json.dumps(v)] for v in values]
+
+
+def stderr_of(case: str) -> str:
+    """What a real CLI wrote to standard error in a recorded run."""
+    return (RECORDINGS / case / "stderr").read_text()
 
 
 def stored(bench: Bench, data: bytes, name: str = "stdout") -> Step:
@@ -89,7 +95,10 @@ THREAD, TURN, *_, COMPLETED = lines("codex/a4-reasoning-two-messages")
 
 
 def said(text: str) -> Line:
-    return {"type": "item.completed", "item": {"id": "item_1", "type": "agent_message", "text": text}}
+    return {
+        "type": "item.completed",
+        "item": {"id": "item_1", "type": "agent_message", "text": text},
+    }
 
 
 def turn(text: str = HELLO, **usage: int) -> list[Line]:
@@ -106,6 +115,15 @@ def turn_failed(message: str) -> list[Line]:
 def whole(provider: str, text: str = HELLO) -> list[Line]:
     """A good run of claude or codex."""
     return answer(text) if provider == "claude" else turn(text)
+
+
+# ---- gemini
+
+
+def keyed(bench: Bench) -> dict[str, Any]:
+    """What a supervisor of gemini is given: it is driven with a key."""
+    environ = {"HOME": str(bench.path), "PATH": os.environ["PATH"], "GEMINI_API_KEY": "planted"}
+    return {"environ": environ, "keep": {"gemini": ["GEMINI_API_KEY"]}}
 
 
 # ---- CLIs of a few lines of Python
@@ -134,6 +152,23 @@ def claude(text, source="none", result={}, **start):
     second["message"]["content"][0]["text"] = text
     say({**first, "apiKeySource": source, **start}, second, {**last, "result": text, **result})
 
+def gemini(text, **stats):
+    stats = stats or {"total_tokens": 134, "input_tokens": 120, "output_tokens": 9, "cached": 50,
+                      "input": 70}
+    say({"type": "init", "session_id": "s-1", "model": "gemini-2.5-pro"})
+    say({"type": "message", "role": "assistant", "content": text, "delta": True})
+    counted = {**stats, "models": {"gemini-2.5-pro": stats}}
+    say({"type": "result", "status": "success", "stats": counted})
+
+def agy(text):
+    usage = {"input_tokens": 12400, "output_tokens": 589, "total_tokens": 12989}
+    here = {"conversation_id": "c-1"}
+    step = {**here, "step_index": 1, "state": "DONE", "step_type": "agent_response",
+            "text_delta": text, "usage": usage}
+    last = {**here, "status": "SUCCESS", "response": text, "num_turns": 1, "usage": usage}
+    say({"event": "init", **here, "init": {"tools": [], "permission_mode": "request-review"}})
+    say({"event": "step_update", "step_update": step}, {"event": "result", "result": last})
+
 def after(flag):
     return sys.argv[sys.argv.index(flag) + 1] if flag in sys.argv else None
 """
@@ -147,9 +182,7 @@ def program(bench: Bench, code: str, *arguments: object) -> list[str]:
     return [sys.executable, "-c", PRELUDE + code, str(path), *map(str, arguments)]
 
 
-def running(
-    bench: Bench, provider: str, code: str, *arguments: object, **given: Any
-) -> Supervisor:
+def running(bench: Bench, provider: str, code: str, *arguments: object, **given: Any) -> Supervisor:
     """A supervisor over such a CLI."""
     programs = {provider: program(bench, code, *arguments)}
     return Supervisor(programs=programs, state_dir=bench.state, **given)

@@ -21,6 +21,7 @@ from tests.field import (
     assistant,
     init,
     joined,
+    keyed,
     kinds,
     lines,
     question,
@@ -28,6 +29,7 @@ from tests.field import (
     running,
     say,
     signed_in,
+    stderr_of,
     stored,
     turn,
     whole,
@@ -222,3 +224,54 @@ async def test_a_wrapper_author_sees_no_success_when_stdout_stays_empty(bench: B
     assert error.code == "protocol.no_result"
     assert error.partial is not None
     assert error.partial.text == ""
+
+
+STREAMS_IF_ASKED = """
+print("Loading {config}…")
+if after("-o") == "stream-json":
+    gemini("The answer.")
+else:
+    print(json.dumps({"response": "The answer.", "stats": {}}, indent=2))
+print("Flushed {1} log line")
+"""
+
+
+async def test_a_user_of_gemini_gets_the_answer_between_lines_with_braces(bench: Bench) -> None:
+    """Text with a brace around a pretty-printed object misled who looked for the first brace; the
+    stream of events has no such object. gemini, 2025-12."""
+    async with running(bench, "gemini", STREAMS_IF_ASKED, **keyed(bench)) as supervisor:
+        events = await events_of(supervisor, question("gemini"))
+    assert isinstance(events[-1], Done)
+    assert events[-1].completion.text == "The answer."
+    assert len(kinds(events, "unrecognized")) == 2
+
+
+async def test_a_user_of_gemini_sees_no_success_in_an_object_over_many_lines(bench: Bench) -> None:
+    """The same from a CLI that does not know the stream of events. gemini, 2025-12."""
+    pretty = json.dumps({"response": "The answer.", "stats": {}}, indent=2)
+    steps = say("Loading {config}…", pretty)
+    async with bench.supervisor(*steps, provider="gemini", **keyed(bench)) as supervisor:
+        error = await error_of(supervisor, question("gemini"))
+    assert error.code == "protocol.no_result"
+
+
+async def test_a_user_of_gemini_reads_the_cause_of_a_coloured_error(bench: Bench) -> None:
+    """Colour codes stood in the error's text, and no pattern matched it. gemini 0.61.0."""
+    text = "\x1b[31mUnknown argument: such-flag\x1b[0m"
+    steps = (["stderr", text], ["exit", 1])
+    async with bench.supervisor(*steps, provider="gemini", **keyed(bench)) as supervisor:
+        error = await error_of(supervisor, question("gemini"))
+    assert error.code == "cli.bad_flag"
+    assert "\x1b" not in str(error)
+
+
+async def test_a_user_of_gemini_is_told_of_the_untrusted_folder_without_colours(
+    bench: Bench,
+) -> None:
+    """Exit 55, a red text on stderr and nothing else. gemini 0.61.0."""
+    steps = (["stderr", stderr_of("gemini/a-untrusted-stream")], ["exit", 55])
+    async with bench.supervisor(*steps, provider="gemini", **keyed(bench)) as supervisor:
+        error = await error_of(supervisor, question("gemini"))
+    assert error.code == "config.invalid"
+    assert "trust" in error.message
+    assert "\x1b" not in f"{error} {error.hint}"

@@ -21,6 +21,7 @@ from tests.field import (
     answer,
     assistant,
     init,
+    keyed,
     kinds,
     lines,
     question,
@@ -79,7 +80,9 @@ async def test_a_user_with_a_broken_skill_still_gets_the_answer_and_only_it(benc
     """An item of the type error, a mere warning, was shown as text or as failure. codex, 2026-05."""
     item = {"id": "item_0", "type": "error", "message": "Skipped loading 1 skill(s)"}
     warning = {"type": "item.completed", "item": item}
-    async with bench.supervisor(*say(THREAD, warning, TURN, said("Fine."), COMPLETED)) as supervisor:
+    async with bench.supervisor(
+        *say(THREAD, warning, TURN, said("Fine."), COMPLETED)
+    ) as supervisor:
         events = await events_of(supervisor, ask())
     assert [e.code for e in kinds(events, "notice")] == ["warning", "status"]
     assert [event.text for event in kinds(events, "text")] == ["Fine."]
@@ -348,3 +351,32 @@ async def test_a_script_is_given_codex_text_only_by_a_completed_turn(bench: Benc
     assert error.code == "protocol.truncated"
     assert error.partial is not None
     assert error.partial.text == HELLO
+
+
+async def test_a_ci_job_with_gemini_sees_no_success_in_an_error_with_exit_0(bench: Bench) -> None:
+    """An error of the API on stderr, an empty stdout and exit code 0. gemini 0.1.20."""
+    text = "[API Error: got status: 429 RESOURCE_EXHAUSTED]"
+    steps = (["stderr", text], ["exit", 0])
+    async with bench.supervisor(*steps, provider="gemini", **keyed(bench)) as supervisor:
+        error = await error_of(supervisor, question("gemini"))
+    assert error.code == "protocol.no_result"
+    assert error.partial is not None
+    assert error.partial.exit is not None
+    assert error.partial.exit.code == 0
+
+
+@pytest.mark.parametrize(
+    ("case", "code"),
+    [
+        ("gemini/a-stop-max-tokens-empty", "answer.max_tokens"),
+        ("gemini/a-stop-safety-empty", "model.refused"),
+        ("gemini/c-loop-detected", "protocol.truncated"),
+    ],
+)
+async def test_a_code_generator_with_gemini_does_not_take_a_cut_answer_for_a_whole_one(
+    bench: Bench, case: str, code: str
+) -> None:
+    """Cut, blocked and stopped answers come with exit code 0. gemini 0.61.0."""
+    steps = (recorded(case), ["exit", 0])
+    async with bench.supervisor(*steps, provider="gemini", **keyed(bench)) as supervisor:
+        assert (await error_of(supervisor, question("gemini"))).code == code

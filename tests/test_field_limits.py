@@ -22,6 +22,7 @@ from tests.field import (
     HELLO,
     answer,
     init,
+    keyed,
     kinds,
     lines,
     question,
@@ -30,6 +31,7 @@ from tests.field import (
     say,
     signed_in,
     starts,
+    stderr_of,
     turn_failed,
 )
 from tests.test_schema import Verdict
@@ -205,6 +207,40 @@ async def test_a_long_job_is_ended_when_the_stream_stalls_and_signals_are_ignore
     assert error.partial.text == "Hello fro"
     assert error.partial.exit is not None
     assert (error.partial.exit.signal, error.partial.exit.ended_by_us) == (9, True)
+
+
+TRACE = """
+import time
+def trace(number):
+    sys.stderr.write(f"Attempt {number} failed with status 429. Retrying with backoff... "
+                     "_ApiError: got status: 429\\n    at throwErrorIfNotOK (file:///x.js:1:2)\\n"
+                     "    status: 429\\n}\\n")
+for number in range(10):
+    trace(number)
+while sys.argv[2] == "for ever":
+    trace(number)
+    time.sleep(0.01)
+gemini("The answer.")
+"""
+
+
+async def test_a_user_of_gemini_gets_the_answer_after_ten_loud_retries(bench: Bench) -> None:
+    """Stack traces of repeated requests on stderr were taken for the outcome. gemini, 2026-05."""
+    async with running(bench, "gemini", TRACE, "ten times", **keyed(bench)) as supervisor:
+        assert (await supervisor.run(question("gemini"))).text == "The answer."
+
+
+async def test_a_user_of_gemini_is_not_kept_for_ever_by_loud_retries(bench: Bench) -> None:
+    """The same without end; what stderr says is no sign of life. gemini, 2025 to 0.41.2."""
+    async with running(bench, "gemini", TRACE, "for ever", **keyed(bench)) as supervisor:
+        with trio.fail_after(BOUND):
+            timeouts = Timeouts(start=None, total=1.0, grace=0.2)
+            error = await error_of(supervisor, question("gemini", timeouts=timeouts))
+    assert error.partial is not None
+    assert error.partial.exit is not None
+    assert error.partial.exit.ended_by_us
+    assert error.retryable
+    assert error.code == "timeout.total"
 
 
 # ---- logins, keys, billing
@@ -474,6 +510,14 @@ async def test_a_new_user_who_never_signed_in_is_told_so_by_stderr(bench: Bench)
     steps = (["stderr", "Error: ChatGPT login is required"], ["exit", 1])
     async with bench.supervisor(*steps) as supervisor:
         assert (await error_of(supervisor, ask())).code == "auth.required"
+
+
+async def test_a_new_user_of_gemini_is_told_of_the_missing_login_by_stderr(bench: Bench) -> None:
+    """The CLI's JSON error came on stderr, with exit code 41. gemini 0.61.0."""
+    steps = (["stderr", stderr_of("gemini/e-no-key")], ["exit", 41])
+    async with bench.supervisor(*steps, provider="gemini", **keyed(bench)) as supervisor:
+        error = await error_of(supervisor, question("gemini"))
+    assert (error.code, error.retryable) == ("auth.required", False)
 
 
 EXPIRED = """

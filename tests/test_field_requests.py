@@ -20,12 +20,14 @@ from tests.field import (
     answer,
     assistant,
     init,
+    keyed,
     lines,
     question,
     result,
     running,
     say,
     starts,
+    stderr_of,
     turn,
     turn_failed,
 )
@@ -43,20 +45,29 @@ asked = sys.stdin.read()
 if any(asked and asked in word for word in sys.argv):
     sys.stderr.write("the prompt is an argument")
     sys.exit(1)
-claude(asked) if sys.argv[2] == "claude" else codex(asked)
+if sys.argv[2] == "agy":
+    asked = json.loads(asked)["message"]["content"]
+{"claude": claude, "codex": codex, "gemini": gemini, "agy": agy}[sys.argv[2]](asked)
 """
 """A CLI that answers with its standard input, and ends if it finds the same among its arguments."""
 
 
+EVERY = ("claude", "codex", "gemini", "agy")
+
+
+def keys(bench: Bench, provider: str) -> dict[str, Any]:
+    return keyed(bench) if provider == "gemini" else {}
+
+
 @pytest.mark.parametrize("size", [131_071, 131_072, 1_000_000])
-@pytest.mark.parametrize("provider", ["claude", "codex"])
+@pytest.mark.parametrize("provider", EVERY)
 async def test_a_user_with_a_whole_file_in_the_prompt_meets_no_limit_of_arguments(
     bench: Bench, provider: str, size: int
 ) -> None:
     """Linux takes no single argument over 128 KiB; it looked like a login fault. claude, codex,
     2026-07."""
     prompt = "x" * size
-    async with running(bench, provider, ECHO, provider) as supervisor:
+    async with running(bench, provider, ECHO, provider, **keys(bench, provider)) as supervisor:
         assert (await supervisor.run(question(provider, prompt=prompt))).text == prompt
 
 
@@ -130,13 +141,13 @@ async def test_an_author_of_a_large_schema_is_served_where_it_goes_by_a_file(ben
 
 
 @pytest.mark.parametrize("prompt", ["--- a diff", "-p", "--help", "-"])
-@pytest.mark.parametrize("provider", ["claude", "codex"])
-async def test_a_user_who_pastes_a_diff_is_not_shown_the_usage_text(
+@pytest.mark.parametrize("provider", EVERY)
+async def test_a_user_who_pastes_a_diff_is_not_shown_the_stderr_of(
     bench: Bench, provider: str, prompt: str
 ) -> None:
     """A prompt that begins with a dash was taken for a flag: exit 1 or 2, no output. claude, codex."""
     code = ECHO.replace("asked in word", "asked == word and asked.startswith('---')")
-    async with running(bench, provider, code, provider) as supervisor:
+    async with running(bench, provider, code, provider, **keys(bench, provider)) as supervisor:
         assert (await supervisor.run(question(provider, prompt=prompt))).text == prompt
 
 
@@ -192,23 +203,17 @@ async def test_a_user_who_pastes_binary_data_is_told_before_the_start(
     assert field in error.message
 
 
-def usage_text(case: str) -> str:
-    path = recorded(case)[1].replace("stdout", "stderr")
-    with open(path) as file:
-        return file.read()
-
-
 @pytest.mark.parametrize(
     ("provider", "code", "text"),
     [
-        ("claude", 1, usage_text("claude/a-flag-unknown")),
+        ("claude", 1, stderr_of("claude/a-flag-unknown")),
         (
             "claude",
             1,
             "Error: When using --print, --output-format=stream-json requires --verbose",
         ),
         ("claude", 1, "error: option '--setting-sources <sources>' argument missing"),
-        ("codex", 2, usage_text("codex/a19-unknown-flag")),
+        ("codex", 2, stderr_of("codex/a19-unknown-flag")),
     ],
 )
 async def test_a_user_of_another_version_learns_that_a_flag_is_unknown(
@@ -353,7 +358,7 @@ async def test_a_zod_user_whose_schema_names_its_dialect_is_served(
 
 async def test_a_zod_user_is_told_that_the_clis_validator_refused_the_schema(bench: Bench) -> None:
     """Exit 1, one line on stderr and nothing else. claude 2.1.332."""
-    text = usage_text("claude/v332-bb-discriminator")
+    text = stderr_of("claude/v332-bb-discriminator")
     steps = (["stderr", text], ["exit", 1])
     async with bench.supervisor(*steps, provider="claude") as supervisor:
         error = await error_of(supervisor, question("claude", schema=Named))
@@ -535,7 +540,9 @@ async def test_a_budget_sees_the_reported_cost_as_that_and_none_where_there_is_n
     bench: Bench,
 ) -> None:
     """A reported cost was up to a hundred times too high. claude, 2026-04; codex reports none."""
-    async with bench.supervisor(*say(*answer(total_cost_usd=3.67)), provider="claude") as supervisor:
+    async with bench.supervisor(
+        *say(*answer(total_cost_usd=3.67)), provider="claude"
+    ) as supervisor:
         cost = (await supervisor.run(question("claude"))).cost
     assert cost is not None
     assert cost.reported_usd == 3.67
@@ -552,6 +559,48 @@ async def test_a_bookkeeper_gets_no_zero_for_a_counter_of_a_later_version(bench:
     assert usage is not None
     assert (usage.cache_read, usage.cache_write, usage.reasoning) == (None, None, None)
     assert usage.output == 7
+
+
+def gemini_stats(**stats: Any) -> list[Any]:
+    """A recorded run with other counters."""
+    *start, last = lines("gemini/c-stream")
+    return say(*start, {**last, "stats": stats})
+
+
+PRO = {"total_tokens": 134, "input_tokens": 120, "output_tokens": 9, "cached": 50, "input": 70}
+ROUTER = {"total_tokens": 25, "input_tokens": 20, "output_tokens": 5, "cached": 0, "input": 20}
+
+
+@pytest.mark.parametrize("first", ["router", "pro"])
+async def test_a_bookkeeper_counts_every_model_of_a_gemini_run(bench: Bench, first: str) -> None:
+    """Only the first of the models was read, and it was the one that chose a model. gemini, 2026-03."""
+    models = {"gemini-2.5-flash-lite": ROUTER, "gemini-2.5-pro": PRO}
+    if first == "pro":
+        models = dict(reversed(models.items()))
+    total = {name: PRO[name] + ROUTER[name] for name in PRO}
+    steps = gemini_stats(**total, models=models)
+    async with bench.supervisor(*steps, provider="gemini", **keyed(bench)) as supervisor:
+        completion = await supervisor.run(question("gemini"))
+    usage = completion.usage
+    assert usage is not None
+    assert (usage.input, usage.cache_read, usage.output, usage.reasoning) == (90, 50, 14, 5)
+    assert completion.model == "gemini-2.5-pro"
+    assert {name: each.output for name, each in usage.by_model.items()} == {
+        "gemini-2.5-pro": 9,
+        "gemini-2.5-flash-lite": 5,
+    }
+
+
+async def test_a_bookkeeper_gets_no_zero_for_a_counter_that_an_older_gemini_lacks(
+    bench: Bench,
+) -> None:
+    """Cached tokens and thoughts were not told by older releases. gemini, 2025-11."""
+    old = {"total_tokens": 134, "output_tokens": 9}
+    steps = gemini_stats(**old, models={"gemini-2.5-pro": old})
+    async with bench.supervisor(*steps, provider="gemini", **keyed(bench)) as supervisor:
+        usage = (await supervisor.run(question("gemini"))).usage
+    assert usage is not None
+    assert (usage.input, usage.cache_read, usage.reasoning, usage.output) == (None, None, None, 9)
 
 
 async def test_a_bookkeeper_sees_what_a_failed_run_has_spent(bench: Bench) -> None:
