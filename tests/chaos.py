@@ -90,7 +90,12 @@ async def chaos(folder: Path, seed: int, runs: int, at_once: int, **options: Any
             ("read", "cancel", "break", "close", "raise"), (0.55, 0.2, 0.1, 0.1, 0.05)
         )[0]
         when = own.choice((0.0, 0.005, 0.02, 0.05, 0.2))
-        supervisor = Supervisor(programs={stream.provider: program}, state_dir=folder, **options)
+        supervisor = Supervisor(
+            programs={stream.provider: program},
+            variables={stream.provider: stream.variables},
+            state_dir=folder,
+            **options,
+        )
         async with limiter:
             began = trio.current_time()
             try:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from supervisor import Partial
-from supervisor.adapters import find_adapter
 from supervisor.model.errors import as_error, failure
 from supervisor.model.launch import Launch
 from supervisor.protocol.redact import shown_argv
-from tests.fakes import ask
-from tests.test_adapters import PLACES
+from tests.test_adapters import plan
 
 
 @pytest.mark.parametrize(
@@ -37,7 +35,7 @@ def test_an_ordinary_argument_is_shown(word: str) -> None:
 
 
 def test_the_callers_system_text_is_hidden() -> None:
-    launch = find_adapter("codex").plan(ask(system="Be discreet."), PLACES, {})
+    launch = plan("codex", system="Be discreet.")
     assert any("Be discreet." in word for word in launch.arguments)
     assert not any("discreet" in word for word in shown_argv(("codex",), launch))
 
