@@ -169,6 +169,12 @@ def agy(text):
     say({"event": "init", **here, "init": {"tools": [], "permission_mode": "request-review"}})
     say({"event": "step_update", "step_update": step}, {"event": "result", "result": last})
 
+def grok(text):
+    usage = {"input_tokens": 111, "output_tokens": 47}
+    say({"type": "available_commands", "tools": [], "commands": []})
+    say({"type": "text", "data": text}, {"type": "usage", "usage": usage})
+    say({"type": "end", "stopReason": "end_turn", "usage": usage, "num_turns": 1})
+
 def after(flag):
     return sys.argv[sys.argv.index(flag) + 1] if flag in sys.argv else None
 """

@@ -177,6 +177,31 @@ async def test_a_dashboard_run_ends_whichever_event_tells_of_its_background_task
     assert not events[-1].completion.exit.ended_by_us
 
 
+async def test_a_user_of_grok_reads_its_text_and_pays_for_it_once(bench: Bench) -> None:
+    """Its events have names of their own, and the counters come twice. grok 1.0.4 and 1.0.41."""
+    async with bench.supervisor(recorded("grok/plan-ok-text"), provider="grok") as supervisor:
+        events = await events_of(supervisor, question("grok"))
+    assert [event.text for event in kinds(events, "reasoning")] == ["Let me see."]
+    assert "".join(event.text for event in kinds(events, "text_delta")) == HELLO
+    assert kinds(events, "unrecognized") == []
+    assert isinstance(events[-1], Done)
+    completion = events[-1].completion
+    assert completion.text == HELLO
+    usage = completion.usage
+    assert usage is not None
+    assert (usage.input, usage.cache_read, usage.output, usage.reasoning) == (111, 1000, 27, 20)
+
+
+async def test_a_user_of_grok_gets_no_answer_before_its_end_event(bench: Bench) -> None:
+    """The same stream without the event that ends it, with exit code 0. grok 1.0.4 and 1.0.41."""
+    stream = say(*lines("grok/plan-ok-text")[:-1])
+    async with bench.supervisor(*stream, ["exit", 0], provider="grok") as supervisor:
+        error = await error_of(supervisor, question("grok"))
+    assert error.code == "protocol.truncated"
+    assert error.partial is not None
+    assert error.partial.text == HELLO
+
+
 # ---- success or failure
 
 
@@ -380,3 +405,25 @@ async def test_a_code_generator_with_gemini_does_not_take_a_cut_answer_for_a_who
     steps = (recorded(case), ["exit", 0])
     async with bench.supervisor(*steps, provider="gemini", **keyed(bench)) as supervisor:
         assert (await error_of(supervisor, question("gemini"))).code == code
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        ("max_tokens", "answer.max_tokens"),
+        ("refusal", "model.refused"),
+        ("cancelled", "protocol.truncated"),
+        ("something_new", "protocol.truncated"),
+    ],
+)
+async def test_a_code_generator_with_grok_does_not_take_a_cut_answer_for_a_whole_one(
+    bench: Bench, reason: str, code: str
+) -> None:
+    """Cut, refused and cancelled answers ended like good ones, with exit code 0. grok, 2026-08."""
+    *start, end = lines("grok/plan-ok-text")
+    stream = say(*start, {**end, "stopReason": reason})
+    async with bench.supervisor(*stream, ["exit", 0], provider="grok") as supervisor:
+        error = await error_of(supervisor, question("grok"))
+    assert error.code == code
+    assert error.partial is not None
+    assert error.partial.text == HELLO

@@ -520,6 +520,18 @@ async def test_a_new_user_of_gemini_is_told_of_the_missing_login_by_stderr(bench
     assert (error.code, error.retryable) == ("auth.required", False)
 
 
+@pytest.mark.parametrize("stdout", [True, False])
+async def test_a_new_user_of_grok_is_told_of_the_missing_login_by_either_stream(
+    bench: Bench, stdout: bool
+) -> None:
+    """The error came on both streams, and only one of them was read. grok 1.0.41."""
+    case = "grok/m2-no-auth-stream"
+    told = recorded(case) if stdout else ["stderr", stderr_of(case)]
+    async with bench.supervisor(told, ["exit", 1], provider="grok") as supervisor:
+        error = await error_of(supervisor, question("grok"))
+    assert (error.code, error.retryable) == ("auth.required", False)
+
+
 EXPIRED = """
 if "auth" in sys.argv:
     print('{"loggedIn": true, "authMethod": "claude.ai"}')

@@ -41,18 +41,18 @@ ECHO = """
 if "--version" in sys.argv:
     print("1.2.20")
     sys.exit(0)
-asked = sys.stdin.read()
+asked = open(after("--prompt-file")).read() if sys.argv[2] == "grok" else sys.stdin.read()
 if any(asked and asked in word for word in sys.argv):
     sys.stderr.write("the prompt is an argument")
     sys.exit(1)
 if sys.argv[2] == "agy":
     asked = json.loads(asked)["message"]["content"]
-{"claude": claude, "codex": codex, "gemini": gemini, "agy": agy}[sys.argv[2]](asked)
+{"claude": claude, "codex": codex, "gemini": gemini, "agy": agy, "grok": grok}[sys.argv[2]](asked)
 """
 """A CLI that answers with its standard input, and ends if it finds the same among its arguments."""
 
 
-EVERY = ("claude", "codex", "gemini", "agy")
+EVERY = ("claude", "codex", "gemini", "agy", "grok")
 
 
 def keys(bench: Bench, provider: str) -> dict[str, Any]:
@@ -214,6 +214,8 @@ async def test_a_user_who_pastes_binary_data_is_told_before_the_start(
         ),
         ("claude", 1, "error: option '--setting-sources <sources>' argument missing"),
         ("codex", 2, stderr_of("codex/a19-unknown-flag")),
+        ("gemini", 1, stderr_of("gemini/a-flag-unknown")),
+        ("grok", 2, stderr_of("grok/a9-unknown-flag")),
     ],
 )
 async def test_a_user_of_another_version_learns_that_a_flag_is_unknown(
@@ -221,7 +223,8 @@ async def test_a_user_of_another_version_learns_that_a_flag_is_unknown(
 ) -> None:
     """Flags came, went and began to need one another: exit 1 or 2, and no output. claude, codex."""
     steps = (["stderr", text], ["exit", code])
-    async with bench.supervisor(*steps, provider=provider) as supervisor:
+    given = keys(bench, provider)
+    async with bench.supervisor(*steps, provider=provider, **given) as supervisor:
         error = await error_of(supervisor, question(provider))
     assert error.code == "cli.bad_flag"
     assert not error.retryable
