@@ -128,8 +128,12 @@ def run(
     ] = None,
     system: Annotated[str | None, typer.Option(help="Instructions for the model.")] = None,
     billing: Annotated[
-        str, typer.Option(help=f"Who may pay: {', '.join(get_args(BillingPolicy))}.")
-    ] = "subscription",
+        str | None,
+        typer.Option(
+            help=f"Who may pay: {', '.join(get_args(BillingPolicy))}. By default the subscription,"
+            " or the key for a CLI that knows only keys."
+        ),
+    ] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds for the whole run.")] = None,
     program: Annotated[
         str | None, typer.Option(help="The CLI's executable, instead of the one on PATH.")
@@ -153,7 +157,7 @@ def run(
             schema=None if schema is None else _read_schema(schema),
             effort=cast("Effort | None", effort),
             timeouts=Timeouts() if timeout is None else Timeouts(total=timeout),
-            billing=cast("BillingPolicy", billing),
+            billing=cast("BillingPolicy | None", billing),
         )
         find_adapter(provider)  # an unknown name is answered with the nearest one
         supervisor = Supervisor(
