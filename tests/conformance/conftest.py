@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conformance.clis import RealCli
-from tests.conformance.table import Table
+from tests.conformance.table import FILES, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -34,7 +34,7 @@ def pytest_runtest_makereport(
     report = yield
     column = getattr(item, "callspec", None)
     name = None if column is None else column.params.get("cli")
-    if name is not None and (report.when == "call" or report.failed):
+    if name is not None and item.path.name in FILES and (report.when == "call" or report.failed):
         notes = dict(item.user_properties)
         item.config.stash[_TABLE].enter(
             getattr(item, "originalname", item.name),
@@ -126,16 +126,17 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture(params=PINNED)
 def cli(request: pytest.FixtureRequest, home: Path, state_folder: Path) -> RealCli:
     """Each pinned CLI in turn."""
-    return _real_cli(request.param, home, state_folder)
+    return real_cli(request.param, home, state_folder)
 
 
 @pytest.fixture(params=["claude 2.1.197", "claude 2.1.332"])
 def claude_login(request: pytest.FixtureRequest, home: Path, state_folder: Path) -> RealCli:
     """Each pinned claude in turn."""
-    return _real_cli(request.param, home, state_folder)
+    return real_cli(request.param, home, state_folder)
 
 
-def _real_cli(name: str, home: Path, state: Path) -> RealCli:
+def real_cli(name: str, home: Path, state: Path) -> RealCli:
+    """A pinned CLI by its name and version."""
     provider, version = name.split()
     variable = f"SUPERVISOR_REAL_{provider.upper()}_{version.replace('.', '_')}"
     return RealCli(

@@ -98,7 +98,7 @@ async def test_plain_text(cli: RealCli) -> None:
         parts
         == {
             "claude 2.1.197": (11, 1000, 100, 47, None),
-            "claude 2.1.332": (11, 1000, 100, 47, None),
+            "claude 2.1.332": (11, 1000, 100, 47, 0),
             "codex 0.171.0": (11, 1000, 100, 27, 20),
             "gemini 0.61.0": (111, 1000, None, 27, 20),
             "grok 1.0.41": (111, 1000, 0, 27, 20),

@@ -104,7 +104,7 @@ async def run_gemini(
 ) -> tuple[str, Any]:
     """Run gemini; give the text it showed and its result event."""
     settings = home / ".gemini" / "settings.json"
-    settings.parent.mkdir()
+    settings.parent.mkdir(exist_ok=True)
     settings.write_text(json.dumps(GEMINI_SETTINGS))
     env = environment(
         home,

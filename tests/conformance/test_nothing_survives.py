@@ -21,16 +21,17 @@ from supervisor.adapters.codex import Codex
 from supervisor.model.events import ToolFinished, ToolStarted
 from supervisor.model_server import CallTool, Say, Silence, Step, serve_model
 from tests.conformance.clis import RealCli  # noqa: TC001 -- the host program takes it from here
+from tests.conformance.conftest import PINNED, real_cli
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
     from pathlib import Path
 
-    from supervisor.model.adapter import Decoder, JsonObject
+    from supervisor.model.adapter import Decoder, JsonObject, Surroundings
     from supervisor.model.completion import Billing
     from supervisor.model.events import Record
-    from supervisor.model.launch import Launch, Places
+    from supervisor.model.launch import Launch
     from supervisor.model_server import ModelServer
 
 pytestmark = pytest.mark.real_cli
@@ -60,14 +61,8 @@ class Lenient:
 class AgentClaude(Claude):
     kind = "agent-claude"
 
-    def plan(
-        self,
-        request: Request[Any],
-        places: Places,
-        environ: Mapping[str, str],
-        found: Sequence[str] = (),
-    ) -> Launch:
-        launch = super().plan(request, places, environ, found)
+    def plan(self, request: Request[Any], surroundings: Surroundings) -> Launch:
+        launch = super().plan(request, surroundings)
         arguments = list(launch.arguments)
         arguments[arguments.index("--tools") + 1] = "Bash"
         arguments += ["--permission-mode", "bypassPermissions"]
@@ -77,21 +72,15 @@ class AgentClaude(Claude):
             environment={**launch.environment, "IS_SANDBOX": "1"},
         )
 
-    def decoder(self, request: Request[Any], environ: Mapping[str, str]) -> Any:
-        return Lenient(super().decoder(request, environ))
+    def decoder(self, request: Request[Any], surroundings: Surroundings) -> Any:
+        return Lenient(super().decoder(request, surroundings))
 
 
 class AgentCodex(Codex):
     kind = "agent-codex"
 
-    def plan(
-        self,
-        request: Request[Any],
-        places: Places,
-        environ: Mapping[str, str],
-        found: Sequence[str] = (),
-    ) -> Launch:
-        launch = super().plan(request, places, environ, found)
+    def plan(self, request: Request[Any], surroundings: Surroundings) -> Launch:
+        launch = super().plan(request, surroundings)
         words = list(launch.arguments)
         for feature in ("shell_tool", "unified_exec"):
             at = words.index(feature)
@@ -99,8 +88,14 @@ class AgentCodex(Codex):
         words[words.index("read-only")] = "danger-full-access"
         return replace(launch, arguments=(*words[:-1], "-m", "gpt-5.5", "-"))
 
-    def decoder(self, request: Request[Any], environ: Mapping[str, str]) -> Any:
-        return Lenient(super().decoder(request, environ))
+    def decoder(self, request: Request[Any], surroundings: Surroundings) -> Any:
+        return Lenient(super().decoder(request, surroundings))
+
+
+@pytest.fixture(params=PINNED[:3])
+def cli(request: pytest.FixtureRequest, home: Path, state_folder: Path) -> RealCli:
+    """The CLIs for which there is an agent above."""
+    return real_cli(request.param, home, state_folder)
 
 
 @pytest.fixture(autouse=True)
