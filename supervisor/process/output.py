@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import tty
+
+_PIPE_BYTES = 1 << 20
 
 
 def open_output(*, terminal: bool) -> tuple[int, int]:
@@ -14,7 +18,12 @@ def open_output(*, terminal: bool) -> tuple[int, int]:
     holder of the other has closed it.
     """
     if not terminal:
-        return os.pipe()
+        ours, theirs = os.pipe()
+        # A CLI that exits with output unwritten loses it: gemini 0.61.0 prints the whole prompt again
+        # and does not wait. The system grants the size, or the usual 64 KiB stay.
+        with contextlib.suppress(OSError, AttributeError):
+            fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        return ours, theirs
     ours, theirs = os.openpty()
     try:
         tty.setraw(theirs)
