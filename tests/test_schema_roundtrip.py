@@ -471,19 +471,24 @@ class Dog(BaseModel):
     lives: int = 1
 
 
+class Bird(BaseModel):
+    kind: Literal["bird"] = "bird"
+    lives: int = 1
+
+
 class Home(BaseModel):
     told: Cat | Dog = Field(discriminator="kind")
-    plain: Dog | Box
+    plain: Bird | Box
 
 
 def test_the_tag_of_a_branch_cannot_be_null() -> None:
     sent = strict_schema(json_schema(ask(schema=Home)))
     check_strict(sent)
     assert "anyOf" in sent["properties"]["told"]
-    dog = {"kind": "dog", "lives": None}
-    answer: Any = {"told": {"kind": "cat", "lives": None}, "plain": dog}
+    bird = {"kind": "bird", "lives": None}
+    answer: Any = {"told": {"kind": "cat", "lives": None}, "plain": bird}
     assert fits(answer, sent, sent)
-    assert both_ways(Home, answer, optional_as_null=True) == Home(told=Cat(), plain=Dog())
+    assert both_ways(Home, answer, optional_as_null=True) == Home(told=Cat(), plain=Bird())
     for part in ("told", "plain"):
         assert not fits({**answer, part: {"kind": None, "lives": 1}}, sent, sent)
 
@@ -515,6 +520,21 @@ def test_a_null_is_read_for_the_branch_whose_types_the_answer_has() -> None:
             "one": many if many is long else {"y": 1},
             "many": [many if many is long else {"y": 1}],
         }
+
+
+class More(BaseModel):
+    x: int = 3
+    y: int = 4
+
+
+class Less(BaseModel):
+    x: int | None
+
+
+def test_a_branch_with_all_the_properties_of_the_answer_goes_before_one_with_more() -> None:
+    model = create_model("Model", part=(More | Less, ...))
+    found = both_ways(model, {"part": {"x": None}}, optional_as_null=True)
+    assert found.part == Less(x=None)
 
 
 def test_branches_that_differ_in_what_is_dropped_for_claude_may_both_fit() -> None:
