@@ -173,7 +173,7 @@ def test_a_decision_that_does_not_fit_is_refused(decision: Any, strict: bool) ->
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_call_gives_the_arguments_as_they_were_meant(strict: bool) -> None:
-    own = ask(tools=TOOLS)
+    own = ask(tools=TOOLS)  # the Node, which holds itself, has a reference as its root
     check_request(own)
     leaf = {"value": 2, "size": None, "children": None} if strict else {"value": 2}
     grown = {"value": 1, "size": 4, "children": [leaf]}

@@ -55,9 +55,8 @@ def check_tools(request: Request[Any]) -> None:
             tool.description.encode()
             _check_json_schema(tool.parameters)
             parameters = dict(tool.parameters)
-            root = resolve(
-                parameters, parameters
-            )  # of a model that holds itself, it is a reference
+            # The root of a model that holds itself is a reference.
+            root = resolve(parameters, parameters)
         except (UnicodeEncodeError, SupervisorError) as error:
             raise _invalid(f"the tool {tool.name!r} has unusable parameters or text") from error
         if root.get("type") != "object":
